@@ -1,1 +1,1 @@
-"""What accuracy is left after a pruning, by method, criterion and training."""
+"""Accuracy after pruning, by method, criterion and training."""

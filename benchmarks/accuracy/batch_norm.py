@@ -1,11 +1,11 @@
-"""What re-estimating batch norm's statistics gives back of a pruned network's accuracy, before any training.
+"""How much accuracy of a pruned network is recovered by re-estimating batch norm statistics, before any training.
 
     python -m benchmarks.accuracy.batch_norm --gtsrb FOLDER --checkpoint gtsrb_resnet20.pth \\
         [--budgets 75% 50% 25% 9.25%]
 
-ResNet-20 on GTSRB's speed limits, pruned by CATRO and by L1 norms at the same widths (in multiply-accumulates). Its
-batch norms forget their means and variances and take those of the plain training images (torch's ``update_bn``).
-Accuracy on validation images. Prints a table; writes benchmarks/results/batch_norm.json.
+ResNet-20 on GTSRB's speed limits, pruned by CATRO and by L1 norms to the same widths (chosen by multiply-accumulates).
+The means and variances of its batch norms are reset and estimated on the plain training images (torch's ``update_bn``).
+Accuracy is on validation images. Prints a table; writes benchmarks/results/batch_norm.json.
 """
 
 import argparse
@@ -35,12 +35,12 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gtsrb", type=Path, required=True)
     parser.add_argument("--checkpoint", type=Path, required=True)
-    parser.add_argument("--budgets", nargs="+", default=["75%", "50%", "25%", "9.25%"], help="of the MACs")
+    parser.add_argument("--budgets", nargs="+", default=["75%", "50%", "25%", "9.25%"], help="shares of the MACs")
     return parser.parse_args()
 
 
 def run_row(budget: str, method: str, args: argparse.Namespace) -> dict[str, Any]:
-    """Prune to ``budget`` and judge before and after."""
+    """Prune to ``budget`` and evaluate before and after re-estimating the statistics."""
     criterion, allocation = METHODS[method]
     pixels = {"mean": [0.3403, 0.3121, 0.3214], "std": [0.2724, 0.2608, 0.2669]}
     pruning = {"classes": ["speed_limits"], "budget": f"{budget}flops", "criterion": criterion}
@@ -72,11 +72,11 @@ def run_row(budget: str, method: str, args: argparse.Namespace) -> dict[str, Any
 
 
 def main() -> None:
-    """Prune, judge, print, write."""
+    """Prune and evaluate, print the table, write the results."""
     args = arguments()
     rows = [run_row(budget, method, args) for budget in args.budgets for method in METHODS]
     write_result("batch_norm.json", {"rows": rows, "environment": environment()})
-    heads = ("MACs", "method", "original", "pruned", "statistics taken again")
+    heads = ("MACs", "method", "original", "pruned", "statistics re-estimated")
     cells = [
         [row["budget"], row["method"], *(f"{row[name]:.2%}" for name in ("original", "pruned", "re_estimated"))]
         for row in rows

@@ -1,12 +1,13 @@
-"""Criteria of channels at equal widths, all solved again alike: without training, after 100 steps, after three epochs.
+"""Channel criteria at equal widths, all reconstructed alike: without training, after 100 steps, after three epochs.
 
     python -m benchmarks.accuracy.criteria --cifar10 FOLDER --gtsrb FOLDER --weights FOLDER \\
         [--trainings none '100 steps']
 
-catro: error of the next layers, weighed by what separates the wanted classes' logits; obs: the same, unweighed; ratio:
-the trace ratio of what the next layers reconstruct (criteria_ratio.py); paper: Algorithm 1 of the paper; l1: norms. One
-share of all channels is kept, so that nothing but the choice differs. Agreement is that with the original on validation
-images, accuracy that on test images. What is done stands in benchmarks/results/criteria.json. Prints a table.
+catro: error of the next layers, weighted by what separates the wanted classes' logits; obs: the same, unweighted;
+ratio: the trace ratio of what the next layers can reconstruct (criteria_ratio.py); paper: Algorithm 1 of the paper; l1:
+L1 norms. The same share of channels is kept everywhere, so that only the choice of channels differs. Agreement with the
+original is measured on validation images, accuracy on test images. Completed rows are stored in
+benchmarks/results/criteria.json. Prints a table.
 """
 
 import argparse
@@ -64,7 +65,7 @@ def arguments() -> argparse.Namespace:
 
 
 def settings_for(pair: str, training: str, args: argparse.Namespace) -> Settings:
-    """What is the same for all criteria."""
+    """The settings shared by all criteria."""
     case, classes, budget = PAIRS[pair]
     settings = settings_of(Trained(case, budget, "ours", "gentle", training), args)
     prune = settings.prune.model_copy(update={"classes": list(classes), "allocation": "uniform"})
@@ -74,7 +75,7 @@ def settings_for(pair: str, training: str, args: argparse.Namespace) -> Settings
 def chosen(
     criterion: str, original: Original, batches: Sequence[Labelled], settings: Settings, widths: Mapping[str, int]
 ) -> Sequence[GroupPlan]:
-    """The channels that stay by ``criterion``."""
+    """The channels that ``criterion`` keeps in each group."""
     network = trace(original.model, original.input_shape)
     if criterion != "ratio":
         scored = score_channels(original.model, network, batches, settings.prune, Silent())
@@ -96,7 +97,7 @@ def _keeper(original: Classifier, batches: Sequence[Labelled], settings: Setting
 
 
 def pruned_by(criterion: str, original: Original, batches: Sequence[Labelled], settings: Settings) -> Pruned:
-    """The network pruned by ``criterion``, its layers solved again."""
+    """The network pruned by ``criterion`` and reconstructed."""
     own = settings.prune.model_copy(update={"criterion": criterion if criterion in ("catro", "obs", "l1") else "catro"})
     found = prune_classifier(original, batches, settings.model_copy(update={"prune": own}), Silent())
     if criterion in ("catro", "obs", "l1"):
@@ -143,7 +144,7 @@ def judge(pair: str, criterion: str, training: str, args: argparse.Namespace) ->
 
 
 def results_table(rows: Iterable[Mapping[str, Any]]) -> str:
-    """A line for each network and training of which every criterion has been tried, and their means by training."""
+    """One line per network and training for which every criterion has a result, and the means by training."""
     found = {(row["pair"], row["training"], row["criterion"]): row for row in rows}
     whole = {
         (pair, training): [found[pair, training, criterion] for criterion in CRITERIA]
@@ -167,7 +168,7 @@ def _cell(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def main() -> None:
-    """Run what is missing, print the table."""
+    """Run the missing rows, print the table."""
     args = arguments()
     torch.set_num_threads(1)
     for training in args.trainings:

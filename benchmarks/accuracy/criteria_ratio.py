@@ -1,9 +1,10 @@
-"""The trace ratio of what a layer can still reconstruct, as a criterion: written out for criteria.py.
+"""A channel criterion for criteria.py: the trace ratio of what a layer can still reconstruct.
 
-With W the least-squares weights of the channels that are left, reconstructed outputs y = W'x and errors e add up: the
-scatter of the targets is that between the classes of y, plus that within them, plus e e'. So the ratio of the scatter
-between to all the rest grows exactly when the scatter between does, and Algorithm 1 needs no iteration: a channel is
-dropped so that |M W|^2 stays as large as it can, with M the classes' means of x. Updates are those of core/obs.py.
+Let W be the least-squares weights of the remaining channels. Reconstructed outputs y = W'x and errors e add up: the
+scatter of the targets is the between-class scatter of y, plus its within-class scatter, plus e e'. The ratio of the
+between-class scatter to the rest therefore grows exactly when the between-class scatter does, and Algorithm 1 needs no
+iteration: each step drops the channel that leaves |M W|^2 largest, where M holds the class means of x. Updates are
+those of reconstruction/obs.py.
 """
 
 import math
@@ -27,7 +28,7 @@ def kept_by_ratio(
     images: Sequence[torch.Tensor],
     by_class: Sequence[Sequence[torch.Tensor]],
 ) -> dict[str, tuple[int, ...]]:
-    """The channels of each group that stay; ``by_class`` are the batches of each class, ``images`` all, mixed."""
+    """The kept channels of each group; ``by_class`` are the batches of each class, ``images`` those of all, mixed."""
     readers = {group.name: readers_of(group, original) for group in groups}
     layers = sorted({reader.layer for found in readers.values() for reader in found})
     whole = Readers(original, layers, images, Silent())
@@ -50,7 +51,7 @@ def kept_by_ratio(
 
 
 def _means(whole: Readers, classes: Sequence[Readers], layer: str) -> torch.Tensor:
-    """Means of the classes less that of all, each times the root of its share; (classes, columns)."""
+    """Class means minus the overall mean, each times the root of the share of the class; (classes, columns)."""
     (total,) = whole._moments[layer]
     parts = [moments for of_class in classes for moments in of_class._moments[layer]]
     counted = sum(part.count for part in parts)
@@ -65,7 +66,7 @@ class _State:
         self._scale = float(self._between.square().sum()) or 1.0
 
     def lost(self, left: Sequence[int]) -> torch.Tensor:
-        """Share of the scatter between classes that goes with each channel; (channels left,)."""
+        """Share of the between-class scatter that is lost with each channel; (channels left,)."""
         columns = self._columns[torch.tensor(left)]
         blocks = self._inverse[columns[:, :, None], columns[:, None, :]]
         change = self._across[:, columns].movedim(1, 0) @ torch.linalg.solve(blocks, self._weights[columns])

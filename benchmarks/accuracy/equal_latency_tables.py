@@ -10,18 +10,18 @@ from catro_deploy.records import Budget
 __all__ = ["MODEL", "SEARCHED", "machine_tables"]
 
 MODEL = "cifar_resnet20"
-"""The usual network, which goes without saying."""
+"""The default network, which the tables do not name."""
 
 SEARCHED = "drop"
-"""What a searched budget begins with; the points follow that may be lost on validation images: ``drop0.5``."""
+"""Prefix of a searched budget, followed by the points that may be lost on validation images: ``drop0.5``."""
 
 Result = Mapping[str, Any]
 
 
 def machine_tables(processor: str, rows: Mapping[str, Result], names: Mapping[str, str]) -> str:
-    """All tables of one machine: one of the budgets that were given, one for each loss that was allowed.
+    """All tables of one machine: one for the given budgets, and one for each allowed loss.
 
-    ``rows`` are results by the name of their row, ``names`` the methods in their order with their names.
+    ``rows`` maps row names to results, ``names`` methods to their names, in order.
     """
     given = [row for row in rows.values() if not row["budget"].startswith(SEARCHED)]
     searched = [row for row in rows.values() if row["budget"].startswith(SEARCHED)]
@@ -40,7 +40,7 @@ def machine_tables(processor: str, rows: Mapping[str, Result], names: Mapping[st
 def _of_budgets(
     results: Sequence[Result], budgets: Sequence[str], names: Mapping[str, str], titles: Sequence[str]
 ) -> str:
-    """One line a task, number of epochs and method, and one for the original."""
+    """One line per task, number of epochs and method, and one for the original."""
     lines: list[list[object]] = []
     for task, epochs in dict.fromkeys((_task(row), row["epochs"]) for row in results):
         alike = [row for row in results if (_task(row), row["epochs"]) == (task, epochs)]
@@ -55,7 +55,7 @@ def _of_budgets(
 
 
 def _task(row: Result) -> str:
-    """The task, and of another network than the usual one which it is and for images of which size."""
+    """The task and, unless it is the default one, the network and the size of its images."""
     if row.get("model", MODEL) == MODEL:
         return str(row["task"])
     size = f" at {row['size']}x{row['size']}" if row["size"] else ""
@@ -63,7 +63,7 @@ def _task(row: Result) -> str:
 
 
 def _cell(rows: Iterable[Result]) -> str:
-    """Accuracy, measured latency and MACs (shares of the original's); of several seeds each and the mean."""
+    """Accuracy, measured latency and MACs (shares of the original's); for several seeds, each value and the mean."""
     rows = sorted(rows, key=lambda row: int(row["seed"]))
     met = [row for row in rows if "unmet" not in row]
     unmet = [

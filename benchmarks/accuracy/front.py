@@ -4,14 +4,14 @@
         --tasks resnet20-gtsrb [--methods ours 'torch-pruning L1'] [--budgets 0.5x] [--trainings none] [--seeds 0 1 2]
     python -m benchmarks.accuracy.front                                     # writes page and pictures, runs nothing
 
-Tasks, ways to prune and ways to train are those of benchmarks/accuracy/reconstruction.py, and so is how a row is made:
-pruned to a share of the original's latency, timed once more interleaved with it, trained, judged on the test images.
-"paper" is CATRO by multiply-accumulates without reconstruction. torch-pruning prunes by one ratio for all layers; for
-FastNAS of Model Optimizer see benchmarks/modelopt_peer.py. What cannot meet a budget is a row that says so. The weights
-of MobileNetV2 are made by `catro-deploy train --model torchvision:mobilenet_v2 --data gtsrb -o data.size=96 --epochs 5
--o train.augment=signs`, with mean and std of DATASETS.
+Tasks, pruning methods and training recipes are those of benchmarks/accuracy/reconstruction.py, and rows are made in the
+same way: pruned to a share of the original's latency, timed again interleaved with the original, trained, and evaluated
+on the test images. "paper" is CATRO by multiply-accumulates without reconstruction. torch-pruning prunes all layers by
+one ratio; for FastNAS of Model Optimizer see benchmarks/modelopt_peer.py. If a budget cannot be met, the row records
+this. The weights of MobileNetV2 are made by `catro-deploy train --model torchvision:mobilenet_v2 --data gtsrb
+-o data.size=96 --epochs 5 -o train.augment=signs`, with mean and std of DATASETS.
 
-Rows that are done stand in benchmarks/results/front.json, or in reconstruction.json, and are not run again. Writes
+Completed rows are stored in benchmarks/results/front.json or reconstruction.json and not run again. Writes
 docs/fronts.md and docs/front_*.svg.
 """
 
@@ -43,15 +43,15 @@ def arguments() -> argparse.Namespace:
     for name in reconstruction.FOLDERS:
         parser.add_argument(f"--{name}", type=Path, default=Path("weights" if name == "weights" else "data"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--only", type=re.compile, default=re.compile(""), help="rows whose name this pattern finds")
+    parser.add_argument("--only", type=re.compile, default=re.compile(""), help="rows whose names match this pattern")
     parser.add_argument("--work", type=Path, default=Path("runs/front"), help="where the run folders go")
-    parser.add_argument("--jobs", type=int, default=1, help="rows at a time; for those that are pruned already")
+    parser.add_argument("--jobs", type=int, default=1, help="rows at a time; only for rows that are already pruned")
     parser.add_argument("--row", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
 def run_row(row: Row, args: argparse.Namespace) -> None:
-    """Run one row, or write down why it cannot be: a budget that was missed once is not tried for other trainings."""
+    """Run one row, or record why it cannot be run: a missed budget is not tried again for other trainings."""
     missed, written = args.work / f"{row.pruned_name}.missed", args.work / f"{row.name}.json"
     if not missed.is_file():
         try:

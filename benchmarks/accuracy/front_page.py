@@ -1,4 +1,4 @@
-"""docs/fronts.md and its pictures, made of what benchmarks/accuracy/front.py found."""
+"""docs/fronts.md and its pictures, generated from the results of benchmarks/accuracy/front.py."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,23 +23,23 @@ HEAD = """\
 <!-- Written by benchmarks/accuracy/front.py. Do not edit. -->
 
 Accuracy on the test images against the measured share of the original's latency, for networks pruned to five budgets.
-Latency is measured with ONNX Runtime on one thread at batch size 1, interleaved with the original, once more after the
-pruning; it may differ from the budget that was met before. Intervals are of 95%: of the latency by bootstrap, of the
-accuracy by Wilson's score for the number of test images. The machine did other work at the same time.
+Latency is measured again after pruning, with ONNX Runtime on one thread at batch size 1, interleaved with the original;
+it may differ from the budget that was met before. All intervals are 95% intervals: bootstrap intervals for latency,
+Wilson score intervals for accuracy on the given number of test images. The machine was also running other work.
 
-**ours** is the default of `catro-deploy`, fine-tuned by the recipe `gentle`. **paper** is CATRO as in the paper, with
-Algorithm 2 by multiply-accumulates and without reconstruction, fine-tuned by the recipe `fast`; its share of the
-multiply-accumulates is chosen so that the budget of latency is met. torch-pruning prunes by one ratio for all layers,
-chosen so that the budget is met. Hessian is its group importance by optimal brain damage, with the squared
-gradients of 256 single images; random is one draw. FastNAS of NVIDIA's Model Optimizer scores widths, multiples of 8,
-by accuracy on validation images, and gets the largest share of the multiply-accumulates that meets the budget. Networks
-of both are fine-tuned by a usual recipe (learning rate 0.05, no distillation) and by our gentle one. Untrained networks
-that were not reconstructed are judged with new statistics in their batch norms.
+**ours** is the default of `catro-deploy`, fine-tuned with the recipe `gentle`. **paper** is CATRO as in the paper, with
+Algorithm 2 by multiply-accumulates and without reconstruction, fine-tuned with the recipe `fast`; its share of the
+multiply-accumulates is chosen so that the latency budget is met. torch-pruning prunes all layers by one ratio, chosen
+so that the budget is met. "Hessian" is its group importance by optimal brain damage, with the squared gradients of 256
+single images; "random" is one random draw. FastNAS of NVIDIA's Model Optimizer scores widths (multiples of 8) by
+accuracy on validation images and is given the largest share of the multiply-accumulates that meets the budget. Networks
+of both tools are fine-tuned with a common recipe (`usual`: learning rate 0.05, no distillation) and with our `gentle`
+recipe. Untrained networks without reconstruction are evaluated with re-estimated batch norm statistics.
 
-Our front is a line between our points and the original. A point lies **above** it if the lower end of its accuracy
-exceeds the front that is drawn through the upper ends of our accuracies and the lower ends of our latencies, read at
-the upper end of the point's latency; **below** with all ends turned round; **level** otherwise; **faster** if none of
-our networks is as fast.
+Our front is the line through our points and the original. A point is **above** it if the lower end of its accuracy
+exceeds the front drawn through the upper ends of our accuracies and the lower ends of our latencies, evaluated at the
+upper end of the point's latency; **below** if the same holds with all ends exchanged; **level** otherwise; **faster**
+if none of our networks is as fast.
 
 ```sh
 python -m benchmarks.accuracy.front --gtsrb FOLDER --cifar10 FOLDER --photographs FOLDER --weights FOLDER \\
@@ -47,11 +47,11 @@ python -m benchmarks.accuracy.front --gtsrb FOLDER --cifar10 FOLDER --photograph
 ```
 """
 MISSING = """\
-## Not measured
+## Coverage
 
-Of the rows above (one seed each) there are:
+Rows measured so far, of those above (one seed each):
 """
-# Points of one way from which on a picture shows more than the table.
+# Minimum number of points of one method for which a picture shows more than the table.
 FEWEST = 3
 SIDES = ("above", "level", "below", "faster")
 WORDS = {"none": "without training", "3 epochs": "after 3 epochs", "10 epochs": "after 10 epochs"}
@@ -59,7 +59,7 @@ QUANTISED = {"resnet20-gtsrb": "gtsrb-resnet20"}
 
 
 def write_page(results: Results) -> str:
-    """Write the page and its pictures; the page's text."""
+    """Write the page and its pictures; return the text of the page."""
     text = page(results)
     write_text(PAGE, text)
     for name, drawn in pictures(results).items():
@@ -68,13 +68,13 @@ def write_page(results: Results) -> str:
 
 
 def page(results: Results) -> str:
-    """The page for ``results``, by the rows' names."""
+    """The page for ``results``, which are by row name."""
     sections = [part for task, training in _pairs(results) for part in _section(results, task, training)]
     return "\n".join([HEAD, *sections, MISSING, _missing(results)])
 
 
 def pictures(results: Results) -> dict[str, str]:
-    """The pictures by the names of their files."""
+    """The pictures by file name."""
     found = {}
     for task, training in _pairs(results):
         mine = _of(results, task, training)
@@ -107,7 +107,7 @@ def _section(results: Results, task: str, training: str) -> Iterator[str]:
 
 
 def _table(rows: Sequence[Mapping[str, Any]], points: Mapping[Way, Sequence[Point]], training: str) -> str:
-    """One line a way, one column a budget; a cell holds accuracy and latency, each with its interval."""
+    """One line per method and recipe, one column per budget; cells hold accuracy and latency with their intervals."""
     lines = []
     for way in dict.fromkeys((row["pruning"], row["recipe"]) for row in _in_order(rows)):
         cells = {point.budget: _cell(point) for point in points.get(way, ())}
@@ -127,13 +127,13 @@ def _ends(found: Interval, places: int, unit: str) -> str:
 
 
 def _verdicts(points: Mapping[Way, Sequence[Point]], original: Point, training: str) -> str:
-    """How many points of the others lie where, and each that lies above ours in words."""
+    """The number of points of other methods by side of our front, and a sentence for each point above it."""
     others = [point for (pruning, _), found in points.items() if pruning != OURS for point in found]
     judged = [(point, verdict) for point in others if (verdict := compare(point, points, original))]
     if not judged:
         return "Nothing to compare yet."
     counts: Counter[str] = Counter(verdict.side for _, verdict in judged)
-    text = "Points of the others: " + ", ".join(f"{counts[side]} {side}" for side in SIDES) + "."
+    text = "Points of other methods: " + ", ".join(f"{counts[side]} {side}" for side in SIDES) + "."
     budgets = {point.budget for (pruning, _), found in points.items() if pruning == OURS for point in found}
     missing = [budget for budget in BUDGETS if budget not in budgets]
     if missing:
@@ -155,7 +155,7 @@ def _unmet(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _quantised(task: str) -> Iterator[str]:
-    """What quantisation alone gives, in another runtime."""
+    """The result of quantisation alone, in another runtime."""
     for machine, found in read_result("openvino_int8.json").get("machines", {}).items():
         row = found["rows"].get(QUANTISED.get(task, ""), {})
         if "nncf int8" in row.get("accuracy", {}):
@@ -169,7 +169,7 @@ def _quantised(task: str) -> Iterator[str]:
 
 
 def _machines(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Where, when and with what the ``rows`` were measured, and how many were trained on a GPU."""
+    """Machines, versions and dates of the measurements of ``rows``, and how many were trained on a GPU."""
     rows = list(rows)
     known = [row["environment"] for row in rows]
     dates = sorted({one["date"] for one in known})
@@ -183,7 +183,7 @@ def _machines(rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _missing(results: Results) -> str:
-    """A line a task, a column a training: how many of its rows there are."""
+    """One line per task, one column per training: how many of its rows are stored."""
     lines = []
     for task in TASKS:
         cells = []
@@ -195,7 +195,7 @@ def _missing(results: Results) -> str:
 
 
 def _pairs(results: Results) -> list[tuple[str, str]]:
-    """Tasks and trainings of which there are rows, in their order."""
+    """Tasks and trainings that have rows, in order."""
     return [(task, training) for task in TASKS for training in TRAINED if _of(results, task, training)]
 
 

@@ -14,7 +14,7 @@ WIDTH, HEIGHT = 880, 470
 LEFT, RIGHT, TOP, BOTTOM = 52, 640, 58, 416
 LEGEND, LINE = RIGHT + 22, 24
 WIDEST = 1.04
-# By way to prune, in the order of WAYS: colours on a light and on a dark page, and the shape of a point.
+# By pruning method, in the order of WAYS: colours on a light and on a dark page, and the shape of a point.
 LOOKS = (
     ("#0b62c4", "#5cabff", "M-1 0A1 1 0 1 0 1 0A1 1 0 1 0 -1 0Z"),
     ("#c2410c", "#ff9a5c", "M-.9 -.9H.9V.9H-.9Z"),
@@ -48,7 +48,7 @@ class Axis:
 
     @classmethod
     def around(cls, values: Sequence[float]) -> "Axis":
-        """The one with the finest step that shows all ``values`` with few lines."""
+        """The axis with the finest step that shows all ``values`` with few lines."""
         for step in STEPS:
             low, high = math.floor(min(values) / step) * step, min(100.0, math.ceil(max(values) / step) * step)
             if high - low <= LINES * step:

@@ -1,4 +1,4 @@
-"""Rows of front.py as points with intervals, the front that they form, and which points lie above ours."""
+"""Rows of front.py as points with intervals, the front that they form, and which points are above ours."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ __all__ = ["Interval", "Point", "Verdict", "Way", "compare", "original_of", "poi
 
 Results = Iterable[Mapping[str, Any]]
 Way = tuple[str, str]
-"""Way to prune, way to train."""
+"""Pruning method and training recipe."""
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class Point:
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a point lies to our front, and by how many points of accuracy it is higher.
+    """Position of a point relative to our front, and by how many points its accuracy is higher.
 
-    "faster": none of our networks is as fast, so that there is nothing to compare it with.
+    "faster": none of our networks is as fast, so there is nothing to compare it with.
     """
 
     side: Literal["above", "level", "below", "faster"]
@@ -49,10 +49,10 @@ class Verdict:
 
 
 def points_of(results: Results) -> dict[Way, list[Point]]:
-    """The points of one task and training by way, from the fastest to the slowest; ways in their order.
+    """The points of one task and training by method and recipe, in the order of WAYS, each from fastest to slowest.
 
     The interval of an accuracy is Wilson's for the number of test images, around the mean of the seeds; that of a
-    latency is the stored one. What met no budget has no point.
+    latency is the stored one. Rows that did not meet their budget have no point.
     """
     met = [row for row in results if "unmet" not in row]
     found: dict[Way, list[Point]] = {}
@@ -67,7 +67,7 @@ def points_of(results: Results) -> dict[Way, list[Point]]:
 
 
 def original_of(results: Results) -> Point | None:
-    """The unpruned network, if any row tells its accuracy."""
+    """The unpruned network, if any row has its accuracy."""
     for row in results:
         if "unmet" not in row:
             accuracy = _with_interval(100 * row["original_accuracy"], row["test_images"])
@@ -76,7 +76,7 @@ def original_of(results: Results) -> Point | None:
 
 
 def undominated(points: Iterable[Point]) -> list[Point]:
-    """Those of ``points`` that no other is both as fast and as accurate as, from the fastest on."""
+    """The ``points`` for which no other is both as fast and as accurate, fastest first."""
     front: list[Point] = []
     for point in sorted(points, key=lambda one: (one.latency.value, -one.accuracy.value)):
         if not front or point.accuracy.value > front[-1].accuracy.value:
@@ -85,10 +85,11 @@ def undominated(points: Iterable[Point]) -> list[Point]:
 
 
 def compare(point: Point, points: Mapping[Way, Sequence[Point]], original: Point) -> Verdict | None:
-    """Where ``point`` lies to our front, straight lines between our ``points`` and the original; None without ours.
+    """Position of ``point`` relative to our front: lines through our ``points`` and the original; None without ours.
 
-    It is above if its accuracy's lower bound exceeds the upper bounds of our front, moved left by the intervals of our
-    latencies, at the upper bound of its own latency; below if the same holds with all bounds turned round.
+    It is above if the lower bound of its accuracy exceeds our front, drawn through the upper bounds of our accuracies
+    and the lower bounds of our latencies, at the upper bound of its own latency; below if the same holds with all
+    bounds exchanged.
     """
     ours = [one for (pruning, _), found in points.items() if pruning == OURS for one in found]
     if not ours:
@@ -110,7 +111,7 @@ def _with_interval(percent: float, images: int) -> Interval:
 
 
 def _at(line: Sequence[tuple[float, float]], x: float) -> float:
-    """The height of a line through points at ``x``; beyond its ends, that of the end."""
+    """The height at ``x`` of a line through points; beyond its ends, the height of the end."""
     corners = sorted(line)
     if x <= corners[0][0]:
         return corners[0][1]

@@ -1,4 +1,4 @@
-"""The rows of front.py: tasks, budgets, ways to prune and to train; and where their results are stored."""
+"""The rows of front.py: tasks, budgets, pruning methods and training recipes; and where their results are stored."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -9,9 +9,9 @@ from benchmarks.common import read_result
 __all__ = ["BUDGETS", "OURS", "RESULT", "TASKS", "TRAINED", "WAYS", "all_rows", "rows_of", "stored_rows"]
 
 RESULT = "front.json"
-# Rows that both benchmarks have are run by either and taken from its results.
+# Rows that both benchmarks have are run by either of them and read from its results.
 SHARED = "reconstruction.json"
-# Of CASES in reconstruction_rows.py.
+# Keys of CASES in reconstruction_rows.py.
 TASKS = (
     "resnet20-gtsrb",
     "resnet20-gtsrb-directions",
@@ -23,7 +23,7 @@ TASKS = (
 BUDGETS = ("0.8x", "0.65x", "0.5x", "0.35x", "0.2x")
 TRAINED = tuple(name for name in TRAININGS if name != "100 steps")
 OURS = "ours"
-# Way to prune -> ways to train; without training a network is judged once, as by the first.
+# Pruning method -> training recipes; an untrained network is evaluated once, under the first recipe.
 WAYS: Mapping[str, Sequence[str]] = {
     OURS: ("gentle",),
     "paper": ("fast",),
@@ -34,7 +34,7 @@ WAYS: Mapping[str, Sequence[str]] = {
 def rows_of(
     tasks: Iterable[str], methods: Iterable[str], budgets: Iterable[str], trainings: Iterable[str], seeds: Sequence[int]
 ) -> list[Row]:
-    """The rows of these, one task after the other, cheap trainings first; without training of one seed."""
+    """The rows of these, task by task, cheap trainings first; without training, only the first seed."""
     ways = [(method, recipe) for method in methods for recipe in WAYS[method]]
     return [
         Row(task, budget, method, recipe, training, seed)
@@ -53,7 +53,7 @@ def all_rows(seeds: Sequence[int] = (0, 1, 2)) -> list[Row]:
 
 
 def stored_rows() -> dict[str, Mapping[str, Any]]:
-    """The results by the rows' names; those of the benchmark of reconstruction too, where a row is the same."""
+    """The results by row name, including those of the reconstruction benchmark where it has the same row."""
     own: Mapping[str, Any] = read_result(RESULT).get("rows", {})
     others: Mapping[str, Any] = read_result(SHARED).get("rows", {})
     machines = {row["environment"]["processor"] for row in own.values()}

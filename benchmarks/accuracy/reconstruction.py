@@ -1,19 +1,19 @@
-"""What is left of a network's accuracy: after the cut, solved again, and after little training; beside other tools.
+"""Accuracy after pruning compared with other tools: after the cut, after reconstruction, and after little training.
 
     python -m benchmarks.accuracy.reconstruction --cifar10 FOLDER --gtsrb FOLDER --photographs FOLDER \\
         --weights FOLDER [--cases resnet20-cifar10] [--ablation] [--seeds 0 1 2] [--only 'ours-gentle']
     python -m benchmarks.accuracy.reconstruction                            # writes the page, runs nothing
 
-Every way to prune is brought to the same share of the original's latency, measured on this machine: torch-pruning by
-one ratio for all layers, the gentlest that meets the budget twice, with any widths and with multiples of 8 and of 16;
-the network that keeps most multiply-accumulates is taken. One that clearly misses the budget when it is measured again
-is refused. "ours" is the default, "before" the same tool without reconstruction, by the recipe fast. --ablation changes
-one thing at a time. --weights holds what CASES name; that of MobileNetV3 is made by `catro-deploy train --data gtsrb
---size 64 --epochs 8`, with mean and std of DATASETS. Accuracy is that of the weights after the last step on the test
-images; no step is chosen by it. "no training" without reconstruction is judged with statistics of its own in its batch
-norms.
+Every method prunes to the same share of the original's latency, measured on this machine. torch-pruning prunes all
+layers by one ratio, the smallest that meets the budget twice, with any widths and with multiples of 8 and of 16; the
+network that keeps the most multiply-accumulates is used. A network that clearly misses the budget when measured again
+is rejected. "ours" is the default, "before" the same tool without reconstruction, trained with the recipe ``fast``.
+--ablation changes one thing at a time. --weights holds the files named in CASES; that of MobileNetV3 is made by
+`catro-deploy train --data gtsrb --size 64 --epochs 8`, with mean and std of DATASETS. Accuracy is measured on the test
+images with the weights after the last step; no step is chosen by it. Without reconstruction, "no training" is evaluated
+with re-estimated batch norm statistics.
 
-Rows that are done stand in benchmarks/results/reconstruction.json and are not run again. Writes docs/reconstruction.md.
+Completed rows are stored in benchmarks/results/reconstruction.json and not run again. Writes docs/reconstruction.md.
 """
 
 import argparse
@@ -52,9 +52,9 @@ from catro_deploy.stages.prune import prune
 
 RESULT = "reconstruction.json"
 PAGE = DOCS / "reconstruction.md"
-# What a network that is measured again may use of its budget, by the nearer end of the interval.
+# Shares of its budget that a network may use when measured again, by the nearer end of the interval.
 LEAST_USED, MOST_USED = 0.8, 1.1
-# Width of that interval, as a share of the measured ratio.
+# Maximum width of that interval, as a share of the measured ratio.
 WIDEST_INTERVAL = 0.1
 # Widths that torch-pruning may choose are multiples of one of these; None: any.
 ROUND_TO = (None, 8, 16)
@@ -69,15 +69,15 @@ def arguments() -> argparse.Namespace:
     for name in FOLDERS:
         parser.add_argument(f"--{name}", type=Path, default=Path("weights" if name == "weights" else "data"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--only", type=re.compile, default=re.compile(""), help="rows whose name this pattern finds")
+    parser.add_argument("--only", type=re.compile, default=re.compile(""), help="rows whose names match this pattern")
     parser.add_argument("--work", type=Path, default=Path("runs/reconstruction"), help="where the run folders go")
-    parser.add_argument("--jobs", type=int, default=1, help="rows at a time; for those that are pruned already")
+    parser.add_argument("--jobs", type=int, default=1, help="rows at a time; only for rows that are already pruned")
     parser.add_argument("--row", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
 def settings_of(row: Row, args: argparse.Namespace) -> Settings:
-    """What decides a row."""
+    """The settings of a row."""
     case = CASES[row.case]
     sections = data_sections(case, args)
     finetune = sections.pop("finetune") | {"seed": row.seed, **RECIPES[row.recipe], **TRAININGS[row.training]}
@@ -86,15 +86,15 @@ def settings_of(row: Row, args: argparse.Namespace) -> Settings:
 
 
 class DisturbedError(RuntimeError):
-    """A latency that other work on the machine has disturbed: call it again."""
+    """A latency measurement was disturbed by other work on the machine: try it again."""
 
 
 def prune_row(row: Row, settings: Settings, folder: Path) -> Path:
-    """The folder of the pruned network, made if it is not there, with its latency measured once more.
+    """The folder of the pruned network, created if it does not exist, with its latency measured again.
 
     Raises:
         MissedError: no network meets the budget.
-        DisturbedError: the second measurement is too wide, or does not agree with the first.
+        DisturbedError: the interval of the second measurement is too wide, or it does not agree with the first.
     """
     run, ratio = RunFolder(folder / row.pruned_name), folder / f"{row.pruned_name}.latency.json"
     timed = TimedWidths(folder / f"{row.case}.widths.json")
@@ -109,7 +109,7 @@ def prune_row(row: Row, settings: Settings, folder: Path) -> Path:
         if not ratio.is_file():
             measured = measured_ratio(settings, run)
             if misses(measured, settings.prune.given_budget):
-                run.plan.unlink()  # the next call prunes anew
+                run.plan.unlink()  # the next call prunes again
                 timed.file.unlink(missing_ok=True)
                 raise DisturbedError(f"{row.pruned_name} used {measured['latency_ratio']:.3f}x when measured again.")
             if is_vague(measured):
@@ -119,22 +119,22 @@ def prune_row(row: Row, settings: Settings, folder: Path) -> Path:
 
 
 def misses(measured: Mapping[str, Any], budget: Budget) -> bool:
-    """Whether a network uses more or less than ``budget`` by more than what other work on the machine explains.
+    """Whether a network is above or below ``budget`` by more than other work on the machine explains.
 
-    Of a budget in microseconds a share of the original's latency does not tell.
+    A budget in microseconds cannot be checked by a share of the original's latency.
     """
     low, high = measured["latency_ratio_ci95"]
     return budget.is_share and bool(low > MOST_USED * budget.limit(1.0) or high < LEAST_USED * budget.limit(1.0))
 
 
 def is_vague(measured: Mapping[str, Any]) -> bool:
-    """Whether the interval is too wide for networks to be compared."""
+    """Whether the interval is too wide to compare networks."""
     low, high = measured["latency_ratio_ci95"]
     return bool(high - low > WIDEST_INTERVAL * measured["latency_ratio"])
 
 
 def run_row(row: Row, args: argparse.Namespace) -> None:
-    """Prune, train and judge one row; write its result beside its run folder."""
+    """Prune, train and evaluate one row; write its result next to its run folder."""
     settings = settings_of(row, args)
     pruned, run = prune_row(row, settings, args.work), RunFolder(args.work / row.name)
     if not run.plan.is_file():

@@ -1,4 +1,4 @@
-"""docs/reconstruction.md, made of what benchmarks/accuracy/reconstruction.py found."""
+"""docs/reconstruction.md, generated from the results of benchmarks/accuracy/reconstruction.py."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -17,15 +17,15 @@ HEAD = """\
 
 <!-- Written by benchmarks/accuracy/reconstruction.py. Do not edit. -->
 
-Accuracy on the test images of networks brought to the same share of the original's measured latency, without training
-and after little of it. **ours** is the default: channels by what the next layers can make of them, worth measured,
-layers solved again, the gentle recipe. **before** is the same tool without reconstruction, fine-tuned by the recipe
-`fast`. torch-pruning prunes by one ratio for all layers, to any widths or to multiples of 8 or 16, whichever leave more
-multiply-accumulates; on ResNet-56 and on CIFAR-10 at 0.35x multiples were not tried. Where there are several seeds:
-their mean, and the least and largest. The share of the latency is measured once more after pruning, interleaved with
-the original, on a machine that other work may run on: it may differ from the budget that was met before, as on
-MobileNetV3, where torch-pruning's networks met 0.5x when they were chosen. `-`: not run yet; `*`: trained on a GPU in
-mixed precision, all others on CPUs; `trained_on` in the JSON names it.
+Accuracy on the test images of networks pruned to the same share of the original's measured latency, without training
+and after little training. **ours** is the default: channels chosen by what the next layers can reconstruct from them,
+measured worth, layers reconstructed, and the recipe `gentle`. **before** is the same tool without reconstruction,
+fine-tuned with the recipe `fast`. torch-pruning prunes all layers by one ratio, to any widths or to multiples of 8 or
+16, whichever keeps more multiply-accumulates; on ResNet-56, and on CIFAR-10 at 0.35x, multiples were not tried. For
+several seeds, cells hold the mean, and the smallest and largest value. The share of the latency is measured again after
+pruning, interleaved with the original, on a machine that may also run other work. It may differ from the budget that
+was met before, as on MobileNetV3, where torch-pruning's networks met 0.5x when they were chosen. `-`: not run yet; `*`:
+trained on a GPU in mixed precision, all others on CPUs; `trained_on` in the JSON names the GPU.
 """
 WAYS = {
     "gentle": "gentle",
@@ -39,7 +39,7 @@ WAYS = {
 
 
 def page(results: Results) -> str:
-    """The page for ``results``, by the rows' names."""
+    """The page for ``results``, which are by row name."""
     parts = [HEAD]
     for name, case in CASES.items():
         of_case = [row for row in results.values() if row["case"] == name]
@@ -47,14 +47,12 @@ def page(results: Results) -> str:
             of_budget = [row for row in of_case if row["budget"] == budget]
             if not of_budget:
                 continue
-            # A GPU rounds otherwise, and may get an image more or less right.
+            # A GPU rounds differently, and may get a few more or fewer images right.
             original = statistics.mode(row["original_accuracy"] for row in of_budget)
             parts.append(f"## {case.title}, {budget} (original {original:.2%})\n")
             parts.append(_table(of_budget, COMPARED, case.goals or {}, budget) + "\n")
             if any((row["pruning"], row["recipe"]) in ABLATIONS for row in of_budget):
-                parts.append(
-                    'One thing changed at a time ("before": channels and widths are then chosen by scatter too):\n'
-                )
+                parts.append('One thing changed at a time ("before" also chooses channels and widths by scatter):\n')
                 parts.append(_table(of_budget, (("ours", "gentle"), *ABLATIONS), {}, budget) + "\n")
     return "\n".join(parts)
 
@@ -84,7 +82,7 @@ def _table(
 
 
 def shown_accuracy(row: Mapping[str, Any]) -> float:
-    """In percent; without training, that of what was not solved again is with new statistics."""
+    """Accuracy in percent; untrained and without reconstruction, that with re-estimated batch norm statistics."""
     untrained = row["training"] == "none" and "kl" not in row
     return 100 * float(row["untrained_accuracy" if untrained else "accuracy"])
 

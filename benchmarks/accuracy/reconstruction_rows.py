@@ -1,4 +1,4 @@
-"""The rows of reconstruction.py: networks and tasks, ways to prune, and ways to train afterwards."""
+"""The rows of reconstruction.py: networks and tasks, pruning methods, and recipes of the training afterwards."""
 
 import argparse
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ __all__ = [
 class Case:
     """A trained network, a task, and the budgets of reconstruction.py, if any; ``goals`` are by budget and training.
 
-    ``data`` is one of DATASETS. ``validation`` is the share of the training images that does not train.
+    ``data`` is a key of DATASETS. ``validation`` is the share of the training images that are not trained on.
     """
 
     title: str
@@ -42,7 +42,7 @@ class Case:
     goals: Mapping[tuple[str, str], float] | None = None
 
 
-# Name -> that of data.name, pixels' mean and standard deviation, and augmentation.
+# Name -> data.name, mean and standard deviation of the pixels, and augmentation.
 DATASETS = {
     "gtsrb": ("gtsrb", [0.3403, 0.3121, 0.3214], [0.2724, 0.2608, 0.2669], "signs"),
     "cifar10": ("imagefolder", [0.4914, 0.4822, 0.4465], [0.2023, 0.1994, 0.2010], "objects"),
@@ -135,7 +135,7 @@ CASES = {
 
 
 def data_sections(case: Case, folders: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """[model] and [data] of ``case``, whose images and weights lie in ``folders``, and the augmentation."""
+    """[model] and [data] of ``case``, whose images and weights are in ``folders``, and the augmentation."""
     data, mean, std, augment = DATASETS[case.data]
     return {
         "model": {"name": case.model, "checkpoint": folders.weights / case.weights, "mean": mean, "std": std},
@@ -156,7 +156,7 @@ TRAININGS: Mapping[str, Mapping[str, Any]] = {
     "10 epochs": {"epochs": 10},
 }
 PLAIN = {"reconstruct": False, "worth": "scatter"}
-# Way to prune -> importance in torch-pruning.
+# Pruning method -> importance in torch-pruning.
 PEERS = {
     "torch-pruning L1": "MagnitudeImportance",
     "torch-pruning Taylor": "GroupTaylorImportance",
@@ -167,7 +167,7 @@ PEERS = {
     "torch-pruning random": "RandomImportance",
 }
 FASTNAS = "Model Optimizer FastNAS"
-# Way to prune -> settings of [prune].
+# Pruning method -> settings of [prune].
 PRUNINGS: Mapping[str, Mapping[str, Any]] = {
     "ours": {},
     "before": PLAIN,
@@ -177,18 +177,18 @@ PRUNINGS: Mapping[str, Mapping[str, Any]] = {
     "channels by L1": {"criterion": "l1", "worth": "measured"},
     "worth by scatter": {"worth": "scatter"},
 }
-# Way to train -> settings of [finetune].
+# Training recipe -> settings of [finetune].
 RECIPES: Mapping[str, Mapping[str, Any]] = {
     "gentle": {"recipe": "gentle"},
-    "fast": {"recipe": "fast"},  # what networks that were not reconstructed are fine-tuned by
+    "fast": {"recipe": "fast"},  # the default for networks that were not reconstructed
     "usual": {"recipe": "none", "learning_rate": 0.05, "warmup_epochs": 0.0},
     "usual rate": {"recipe": "gentle", "learning_rate": 0.05},
     "no average": {"recipe": "gentle", "ema": 0.0},
     "no distillation": {"recipe": "gentle", "distill": 0.0},
     "half distillation": {"recipe": "gentle", "distill": 0.5},
 }
-# One thing changed at a time: (way to prune, way to train). Without reconstruction channels and widths are chosen by
-# scatter too: what they are chosen by otherwise needs it.
+# One thing changed at a time: (pruning method, training recipe). Without reconstruction, channels and widths are also
+# chosen by scatter, because the default criteria need reconstruction.
 ABLATIONS = (
     ("class-blind", "gentle"),
     ("channels by L1", "gentle"),
@@ -210,7 +210,7 @@ COMPARED = (
 
 @dataclass(frozen=True)
 class Row:
-    """One network, pruned and trained; ``case`` is of CASES, the others are keys above."""
+    """One network, pruned and trained; ``case`` is a key of CASES, the others are names defined above."""
 
     case: str
     budget: str
@@ -221,7 +221,7 @@ class Row:
 
     @property
     def pruned_name(self) -> str:
-        """Of the run folder in which the network was pruned."""
+        """Name of the run folder in which the network was pruned."""
         return f"{self.case}-{self.budget}-{self.pruning}".replace(" ", "_")
 
     @property
@@ -231,9 +231,9 @@ class Row:
 
 
 def rows_of(case: str, seeds: Sequence[int], *, ablation: bool = False) -> list[Row]:
-    """All rows of a case: every way at every budget, or at its first the ablation; cheap trainings first.
+    """All rows of a case: every method at every budget, or the ablation at the first budget; cheap trainings first.
 
-    A network is judged untrained once, with the first way that it is trained by.
+    An untrained network is evaluated once, under the first recipe that it is trained with.
     """
     ways = ABLATIONS if ablation else COMPARED
     untrained = dict(reversed((*COMPARED, *ABLATIONS)))

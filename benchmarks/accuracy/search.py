@@ -1,15 +1,15 @@
-"""What `run --search` gains over one pruning, at the same measured latency and after as many training steps.
+"""What `run --search` gains over one pruning, at the same measured latency and with the same number of training steps.
 
     python -m benchmarks.accuracy.search --cifar10 FOLDER --gtsrb FOLDER --photographs FOLDER --weights FOLDER
         [--cases resnet20-cifar10] [--ways one search] [--seeds 0 1 2] [--minutes 15]
 
-"one" is `run` as it is, "one int8" `run --precision int8`, "search" is `run --search`; "search, runtime" may also
-change the runtime. What the search trains besides the network that is taken (100 steps of four variants, an epoch of
-two) is added to the epochs of the others, so that all take as many steps. All are whole runs of the command line;
-accuracy is that of the file that is served, in its runtime, on test images; latency is measured interleaved with the
-original, in float32 by the runtime of the target that was named.
+"one" is a plain `run`, "one int8" is `run --precision int8`, "search" is `run --search`; "search, runtime" may also
+change the runtime. The training that the search spends on networks other than the chosen one (100 steps of four
+variants, an epoch of two) is added to the epochs of the others, so that all take the same number of steps. All are
+complete runs of the command line. Accuracy is that of the served file, in its runtime, on test images. Latency is
+measured interleaved with the original, which runs in float32 in the runtime of the named target.
 
-Prints a table; writes benchmarks/results/search.json. Rows that are done are not run again.
+Prints a table; writes benchmarks/results/search.json. Completed rows are not run again.
 """
 
 import argparse
@@ -39,7 +39,7 @@ HEADS = (
 
 @dataclass(frozen=True)
 class Task:
-    """A case of benchmarks.accuracy.reconstruction at a budget; ``extra`` epochs equal what the search trains."""
+    """A case of benchmarks.accuracy.reconstruction at a budget; ``extra`` epochs equal the training of the search."""
 
     budget: str
     epochs: int
@@ -61,13 +61,13 @@ def arguments() -> argparse.Namespace:
     add_folders(parser)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
-    parser.add_argument("--minutes", type=float, default=15.0, help="of a search")
+    parser.add_argument("--minutes", type=float, default=15.0, help="minutes of a search")
     parser.add_argument("--work", type=Path, default=Path("runs/search"), help="where the run folders go")
     return parser.parse_args()
 
 
 def settings_of(name: str, way: str, seed: int, args: argparse.Namespace) -> Settings:
-    """What decides a row."""
+    """The settings of a row."""
     case, task = CASES[name], TASKS[name]
     sections = data_sections(case, args)
     searched = way.startswith("search")
@@ -92,7 +92,7 @@ def key_of(name: str, way: str, seed: int) -> str:
 
 
 def run_row(name: str, way: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
-    """One whole run by the command line; one that was interrupted resumes."""
+    """One complete run of the command line; an interrupted run resumes."""
     run = whole_run(settings_of(name, way, seed, args), args.work, key_of(name, way, seed))
     report, decided = load(Report, run), load_if_there(Quantize, run)
     found = load_if_there(Variants, run) if way.startswith("search") else None
@@ -117,7 +117,7 @@ def run_row(name: str, way: str, seed: int, args: argparse.Namespace) -> dict[st
 
 
 def served_share(report: Report) -> tuple[float, list[float]]:
-    """Of the original's latency by ONNX Runtime, and its interval: where runtimes were compared, their quotients."""
+    """Share of the original's latency in ONNX Runtime, with its interval; if runtimes were compared, from quotients."""
     if report.runtimes is None:
         assert report.speedup is not None
         return report.speedup.ratio, list(report.speedup.ratio_ci95)

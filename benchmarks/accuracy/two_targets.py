@@ -1,12 +1,12 @@
-"""One network for two targets beside a network of its own for each: latency on both, and accuracy.
+"""One network for two targets compared with a separate network for each: latency on both, and accuracy.
 
     python -m benchmarks.accuracy.two_targets --gtsrb FOLDER --cifar10 FOLDER --photographs FOLDER --weights FOLDER
         [--cases resnet20-gtsrb] [--targets x86-cpu x86-cpu-openvino] [--budget 0.5x] [--epochs 3]
 
-All are whole runs of the command line, to the same budget, equally trained. Latency is measured by `bench` on each
+All are complete runs of the command line, with the same budget and training. Latency is measured by `bench` on each
 target, interleaved with the original there; accuracy is on test images.
 
-Prints a table; writes benchmarks/results/two_targets.json. Rows that are done are not run again.
+Prints a table; writes benchmarks/results/two_targets.json. Completed rows are not run again.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def arguments() -> argparse.Namespace:
 
 
 def settings_of(name: str, targets: Sequence[str], args: argparse.Namespace) -> Settings:
-    """What decides a row."""
+    """The settings of a row."""
     case, (first, *also) = CASES[name], targets
     sections = data_sections(case, args)
     return load_settings(
@@ -54,7 +54,7 @@ def settings_of(name: str, targets: Sequence[str], args: argparse.Namespace) -> 
 
 
 def run_row(name: str, targets: Sequence[str], args: argparse.Namespace) -> dict[str, Any]:
-    """One whole run by the command line; one that was interrupted resumes."""
+    """One complete run of the command line; an interrupted run resumes."""
     run = whole_run(settings_of(name, targets, args), args.work, key_of(name, targets, args))
     report, bench = load(Report, run), load(Bench, run)
     on = {target: found for target in targets if (found := bench.on(target, targets[0]))}

@@ -1,4 +1,4 @@
-"""Whole runs of the command line, as rows of a benchmark."""
+"""Complete runs of the command line, as rows of a benchmark."""
 
 import argparse
 import os
@@ -17,23 +17,23 @@ MISSED = 3
 
 
 def add_folders(parser: argparse.ArgumentParser) -> None:
-    """The options that say where images and weights lie."""
+    """Add the options for the folders of images and weights."""
     for name in FOLDERS:
         parser.add_argument(f"--{name}", type=Path, default=Path("weights" if name == "weights" else "data"))
 
 
 def whole_run(settings: Settings, work: Path, key: str) -> RunFolder:
-    """The folder ``key`` in ``work`` after ``catro-deploy run`` on one thread; one that was interrupted resumes.
+    """The folder ``key`` in ``work`` after ``catro-deploy run`` on one thread; an interrupted run resumes.
 
-    A budget that is missed is a result.
+    A missed budget is a result, not an error.
 
     Raises:
-        RuntimeError: it failed.
+        RuntimeError: the run failed.
     """
     run, config = RunFolder(work / key), work / f"{key}.toml"
     write_text(config, settings_text(settings))
     command = [sys.executable, "-m", "catro_deploy", "run", "--config", str(config), "--run", str(run.path)]
     done = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL, check=False)
     if done.returncode not in (0, MISSED):
-        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}")
+        raise RuntimeError(f"{' '.join(command)} exited with {done.returncode}")
     return run

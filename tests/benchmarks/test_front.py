@@ -138,7 +138,7 @@ def test_the_page_says_where_another_method_lies_above_ours():
         "- At 0.5x (0.410x measured), after 3 epochs, torch-pruning L1, usual recipe, is above ours by 7.4 points."
         in text
     )
-    assert "Points of the others: 1 above, 0 level, 1 below, 0 faster. Our front lacks 0.65x, 0.35x." in text
+    assert "Points of other methods: 1 above, 0 level, 1 below, 0 faster. Our front lacks 0.65x, 0.35x." in text
     assert "torch-pruning L1 at 0.2x: not met: 0.31x at best." in text
     assert "AMD EPYC, 2 cores; PyTorch 2.14; 2026-11-25" in text
     assert "| ResNet-20, speed limits of GTSRB | 0 of 50 | 6 of 90 | 0 of 90 |" in text
