@@ -1,8 +1,8 @@
-"""What one architecture goes through on the scoreboard: each step by the product's own code, each outcome kept.
+"""Checks of one architecture for the scoreboard: each step runs the product's own code, and its outcome is recorded.
 
-The network's weights are random, but its normalisations know the statistics of the images (as a trained network's do),
-so that features are of ordinary size and spread. Images are noise around a pattern of each class: enough to tell
-whether everything is wired correctly, and nothing to judge accuracy by.
+The network's weights are random, but its normalisations have the statistics of the images (like those of a trained
+network), so that features have a normal scale and spread. Images are noise around one pattern per class: enough to
+check that everything is wired correctly, but not to evaluate accuracy.
 """
 
 import copy
@@ -35,14 +35,14 @@ __all__ = ["LATENCY", "MACS", "PASSED", "STEPS", "check_architecture", "check_la
 
 MACS = "macs"
 STEPS = ("build", "trace", MACS, "prune", "equal", "reconstruct", "reload", "onnx", "train")
-"""In their order; ``latency`` comes after them where it is asked for."""
+"""In order; ``latency`` follows them if it is requested."""
 LATENCY = "latency"
 PASSED = "passed"
 
 CLASSES, BATCH, BATCHES = 10, 8, 3
-# Largest deviation, as a share of the largest logit, that is rounding.
+# Largest deviation, as a share of the largest logit, that counts as rounding.
 ROUNDING = 1e-4
-# Or in multiples of PyTorch's own deviation from float64: some of these networks amplify rounding.
+# Alternative limit, in multiples of PyTorch's own deviation from float64: some of these networks amplify rounding.
 ROUNDINGS = 4
 LEAST_LOGIT = 1e-6
 
@@ -53,29 +53,29 @@ Batches = Sequence[tuple[torch.Tensor, torch.Tensor]]
 
 @dataclass
 class Outcomes:
-    """How far a network came: PASSED or the first line of what went wrong, by step, and what was measured."""
+    """The outcome of each step, PASSED or the first line of the error, and the measured figures."""
 
     steps: dict[str, str] = field(default_factory=dict)
     figures: dict[str, Any] = field(default_factory=dict)
 
     @contextmanager
     def step(self, name: str, doing: Callable[[], str] = lambda: "") -> Iterator[None]:
-        """Note how ``name`` ends; ``doing`` says what it was at when it failed."""
+        """Record the outcome of ``name``; ``doing`` returns the task during which it failed."""
         try:
             yield
-        except Exception as error:  # whatever it is, it is the outcome, and the other steps shall be tried
+        except Exception as error:  # any error is an outcome, and the other steps still run
             place = f"{doing()}: " if doing() else ""
             self.steps[name] = f"{place}{type(error).__name__}: {_first_line(error)}"
         else:
             self.steps[name] = PASSED
 
     def passed(self, *names: str) -> bool:
-        """Whether all of ``names`` did."""
+        """Whether all of ``names`` passed."""
         return all(self.steps.get(name) == PASSED for name in names)
 
 
 class _Listening(Silent):
-    """Remembers the last task that was begun."""
+    """Remembers the last task that was started."""
 
     last = ""
 
@@ -87,10 +87,10 @@ class _Listening(Silent):
 
 
 def check_architecture(name: str, size: int, work: Path) -> dict[str, Any]:
-    """Take the network ``name``, for images of ``size``, through all steps; files go to ``work``.
+    """Run all steps for the network ``name`` and images of ``size``; files are written to ``work``.
 
-    Returns the outcome of each step and the figures: shares are of the unpruned network, deviations of the largest
-    logit, and ``stays`` counts the channels that may not be pruned by reason.
+    Returns the outcome of each step and the figures: shares are relative to the unpruned network, deviations to the
+    largest logit, and ``stays`` counts the channels that may not be pruned, by reason.
     """
     began = time.monotonic()
     outcomes = Outcomes(figures={"size": size})
@@ -118,9 +118,10 @@ def check_macs(name: str, size: int, work: Path) -> dict[str, Any]:
 
 
 def check_latency(name: str, size: int, work: Path) -> dict[str, Any]:
-    """Prune the network ``name``, for images of ``size``, by its latency on this processor; files go to ``work``.
+    """Prune the network ``name``, for images of ``size``, by its latency here; files are written to ``work``.
 
-    Returns the outcome as a step, and latency as measured and multiply-accumulates, shares of the unpruned network's.
+    Returns the outcome as a step, and the latency measured on this processor and the multiply-accumulates as shares of
+    the unpruned network's.
     """
     began = time.monotonic()
     outcomes, progress, batches = Outcomes(), _Listening(), _batches(size)
@@ -163,7 +164,7 @@ def _check_pruned(name: str, model: nn.Module, batches: Batches, work: Path, out
             _check_reconstructed(pruned, cut, batches, figures)
     with outcomes.step("reload"), torch.inference_mode():
         again = catro_deploy.load(pruned.save(work / "saved"))
-        _require(torch.equal(again(images), pruned.model(images)), "other logits after it was saved and loaded")
+        _require(torch.equal(again(images), pruned.model(images)), "logits differ after saving and loading")
     with outcomes.step("onnx"), torch.inference_mode():
         with open_runner("onnxruntime", pruned.export(work / "pruned.onnx"), threads=1) as runner:
             found = torch.from_numpy(runner.infer(images[:1].numpy()))
@@ -177,7 +178,7 @@ def _check_pruned(name: str, model: nn.Module, batches: Batches, work: Path, out
 
 
 def _check_reconstructed(pruned: PrunedModel, cut: nn.Module, batches: Batches, figures: dict[str, Any]) -> None:
-    """Note how often, and by how much, the network gives the original's answers, right after the cut and solved."""
+    """Record agreement with and divergence from the original's answers, after the cut and after reconstruction."""
     images = [batch for batch, _ in batches]
     with torch.inference_mode():
         wanted = torch.cat([pruned.original(batch).argmax(1) for batch in images])
@@ -186,12 +187,12 @@ def _check_reconstructed(pruned: PrunedModel, cut: nn.Module, batches: Batches, 
             figures[f"agreement_{name}"] = float((answers == wanted).float().mean())
             figures[f"kl_{name}"] = divergence(pruned.original, network, images)
     before, after = figures["kl_cut"], figures["kl_reconstructed"]
-    _require(pruned.plan.reconstructed, "no layer was solved")
-    _require(after <= before * (1 + ROUNDING) + ROUNDING**2, f"KL of {before:.2g} has become {after:.2g} nats")
+    _require(pruned.plan.reconstructed, "no layer was reconstructed")
+    _require(after <= before * (1 + ROUNDING) + ROUNDING**2, f"KL increased from {before:.2g} to {after:.2g} nats")
 
 
 def _prune_to_half(name: str, model: nn.Module, batches: Batches, progress: _Listening) -> PrunedModel:
-    """To half of the multiply-accumulates or, where so much must stay, to the next tenth that can be met."""
+    """Prune to half of the multiply-accumulates or, if that cannot be met, to the next higher tenth that can."""
     for tenths in (5, 6, 7, 8):
         with suppress(BudgetError):
             return _prune(name, model, batches, f"{tenths}0%flops", progress)
@@ -205,7 +206,7 @@ def _prune(name: str, model: nn.Module, batches: Batches, budget: str, progress:
 
 
 def _prune_by_latency(name: str, model: nn.Module, batches: Batches, progress: _Listening) -> PrunedModel:
-    """To 0.6x of the latency or, where so much must stay, to the next tenth that can be met."""
+    """Prune to 0.6x of the latency or, if that cannot be met, to the next higher tenth that can."""
     for tenths in (6, 7, 8):
         with suppress(BudgetError, MissedError):
             return _prune(name, model, batches, f"0.{tenths}x", progress)
@@ -213,7 +214,7 @@ def _prune_by_latency(name: str, model: nn.Module, batches: Batches, progress: _
 
 
 def _train(pruned: PrunedModel, batches: Batches) -> None:
-    """A step of training a batch; it raises where a loss or a weight is not finite."""
+    """One training step per batch; raises if a loss or a weight is not finite."""
     before = copy.deepcopy([parameter.detach() for parameter in pruned.model.parameters()])
     pruned.finetune(batches, epochs=1, learning_rate=0.01, compute="cpu", amp=False)
     moved = [not torch.equal(old, new) for old, new in zip(before, pruned.model.parameters(), strict=True)]
@@ -221,7 +222,7 @@ def _train(pruned: PrunedModel, batches: Batches) -> None:
 
 
 def _batches(size: int) -> Batches:
-    """Noise around a pattern of each class, normalised; every class has at least two images."""
+    """Noise around one pattern per class, normalised; every class has at least two images."""
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(BATCH * BATCHES) % CLASSES
     patterns = torch.randn(CLASSES, 3, 4, 4, generator=generator)
@@ -231,9 +232,10 @@ def _batches(size: int) -> Batches:
 
 
 def _with_statistics(model: nn.Module, batches: Batches) -> nn.Module:
-    """``model`` in eval mode, its batch normalisations with the statistics of the images.
+    """``model`` in eval mode, with the statistics of the images in its batch normalisations.
 
-    Weights of transformers are drawn anew, so that maps keep their scale: with the library's, logits are close to zero.
+    Networks of transformers are re-initialised, so that feature maps keep their scale: with the library's
+    initialisation, logits are close to zero.
     """
     for module in model.modules() if architecture_of(model) else ():
         if isinstance(module, nn.Conv2d):
@@ -252,12 +254,12 @@ def _with_statistics(model: nn.Module, batches: Batches) -> nn.Module:
         norm.momentum = momentum
     with torch.inference_mode():
         largest = float(model.eval()(batches[0][0]).abs().max())
-    _require(largest > LEAST_LOGIT, f"the largest logit is {largest:.2g}, which shows nothing")
+    _require(largest > LEAST_LOGIT, f"the largest logit is {largest:.2g}, too small for a comparison")
     return model
 
 
 def _coverage(network: Network) -> dict[str, Any]:
-    """How much of what the layers put out may be pruned, the logits not counted, and why the rest stays."""
+    """The share of the layers' output channels that may be pruned, logits not counted, and why the rest may not."""
     total = sum(layer.out_channels for layer in network.layers if layer.name != network.head)
     stays: Counter[str] = Counter()
     free = 0
@@ -281,7 +283,7 @@ def _coverage(network: Network) -> dict[str, Any]:
 
 
 def _deviation(found: torch.Tensor, expected: torch.Tensor) -> float:
-    """The largest, as a share of the largest logit; NaN if one is."""
+    """The largest deviation, as a share of the largest logit; NaN if any deviation is NaN."""
     return float((found - expected).abs().max() / expected.abs().max().clamp(min=1e-12))
 
 

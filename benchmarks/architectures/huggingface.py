@@ -1,4 +1,4 @@
-"""Classifiers of Hugging Face transformers by their model type: folders with the configuration of a usual member."""
+"""Classifiers of Hugging Face transformers by model type: folders with the configuration of a common member."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ __all__ = ["HUGGING_FACE", "SIZE", "model_name"]
 
 PREFIX = "transformers:"
 SIZE = 224
-# The library's defaults are of members in common use; EfficientNet's, B7, is not, and here it is B0.
+# The library's defaults are commonly used members, except for EfficientNet's (B7), which is replaced by B0.
 KINDS: dict[str, dict[str, Any]] = {
     "bit": {},
     "convnext": {},
@@ -23,11 +23,11 @@ KINDS: dict[str, dict[str, Any]] = {
     "textnet": {},
 }
 HUGGING_FACE = tuple(f"{PREFIX}{kind}" for kind in KINDS)
-"""All of its convolutional classifiers that are built."""
+"""All convolutional classifiers of the library that are built."""
 
 
 def model_name(name: str, work: Path) -> str:
-    """The name by which settings build the row ``name``; of transformers, its folder is written below ``work``."""
+    """The model name in settings for the row ``name``; for transformers, its folder is written below ``work``."""
     if not name.startswith(PREFIX):
         return name
     kind = name.removeprefix(PREFIX)

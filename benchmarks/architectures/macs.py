@@ -1,4 +1,4 @@
-"""Multiply-accumulates by the formulas that choose the widths, against those that torch counts as a network runs."""
+"""Multiply-accumulates by the formulas used to choose widths, compared with torch's count when a network runs."""
 
 import copy
 
@@ -15,14 +15,14 @@ __all__ = ["compare_macs"]
 
 
 def compare_macs(model: nn.Module, network: Network) -> dict[str, float]:
-    """Compare both for ``model``, which ``network`` describes, and for it with half of each group that may be pruned.
+    """Compare both for ``model``, which ``network`` describes, and for a copy with half of each prunable group.
 
-    Returns ``macs_layers``, the share of the layers in what torch counts, the rest being attention, recurrent layers
-    and products of feature maps, and ``macs_excess``, by how much the formulas count more of the halved network: what
-    is outside the layers counts as in the whole one.
+    Returns ``macs_layers``, the share of the layers in torch's count (the rest is attention, recurrent layers and
+    products of feature maps), and ``macs_excess``, by how much the formulas overcount the halved network: operations
+    outside the layers are counted as in the whole network.
 
     Raises:
-        ArithmeticError: the formulas count less than torch, or more where the layers are all that there is.
+        ArithmeticError: the formulas count less than torch, or more for a network without operations outside layers.
     """
     free = [group for group in network.groups if not group.fixed]
     widths = {group.name: max(1, group.width // 2) for group in free}

@@ -1,4 +1,4 @@
-"""docs/architectures.md, made of what benchmarks/architectures/scoreboard.py found."""
+"""docs/architectures.md, generated from the results of benchmarks/architectures/scoreboard.py."""
 
 import re
 from collections import Counter
@@ -11,7 +11,7 @@ from benchmarks.common import table
 __all__ = ["page"]
 
 SOURCES = {"torchvision": "torchvision", "timm": "timm", "transformers": "Hugging Face transformers"}
-# Reasons to show of each model.
+# Number of reasons shown for each model.
 SHOWN = 2
 HALF = 0.5
 
@@ -22,50 +22,51 @@ HEAD = """\
 
 {counts}
 
-Each model is built with random weights, its normalisations given the statistics of the images, which are noise around a
-pattern of each class: this says what can be pruned and whether all stays consistent, not how accurate it is afterwards.
-The steps, all by the code that `catro-deploy` runs:
+Each model is built with random weights. The images are noise around one pattern per class, and normalisations have
+their statistics. This shows what can be pruned and whether the result is consistent, not how accurate it is. All steps
+run the code of `catro-deploy`:
 
-- **build, trace**: the network by its name, its layers, and which channels are coupled;
-- **macs**: the multiply-accumulates (MACs) by which widths are chosen are those that `torch.utils.flop_counter` counts,
-  of the network and of it with half of its channels (where there is attention or a product of feature maps, which count
-  as in the whole network, no fewer);
-- **prune**: channels scored on features of the images, chosen and cut to half of the MACs, or to the next tenth above
-  that can be met where much must stay;
-- **equal**: before reconstruction, the original in full width with zeros in place of the cut channels gives the same
-  logits, to 1e-4 of the largest;
-- **reconstruct**: with its layers solved again, the network is no further from the original's answers (KL divergence)
-  than right after the cut;
-- **reload**: built again from plan and weights in a run folder, it gives the very same logits;
-- **onnx**: exported, it gives the same logits in ONNX Runtime, to 1e-4 of the largest;
-- **train**: three steps of fine-tuning, loss and weights finite;
-- **latency**, where the column has a figure: layers timed (protocol `quick`), widths chosen by latency, candidates
-  measured interleaved with the original in ONNX Runtime, one thread, until one has 0.6x of its time or, where so much
-  must stay, the next tenth that can be met. The column says what was measured, and the share of the MACs that this
-  takes.
+- **build, trace**: the network is built by its name, and its layers and coupled channels are found;
+- **macs**: the multiply-accumulates (MACs) used to choose widths equal those counted by `torch.utils.flop_counter`, for
+  the network and for the network with half of its channels (if it has attention or products of feature maps, which are
+  counted as in the whole network, they are no fewer);
+- **prune**: channels are scored on features of the images, chosen, and cut to half of the MACs or, if that cannot be
+  met, to the next higher tenth that can;
+- **equal**: before reconstruction, the original at full width with zeros in place of the cut channels gives the same
+  logits, to within 1e-4 of the largest;
+- **reconstruct**: after reconstruction, the network is no further from the original's answers (KL divergence) than
+  right after the cut;
+- **reload**: rebuilt from the plan and weights in a run folder, the network gives identical logits;
+- **onnx**: the exported network gives the same logits in ONNX Runtime, to within 1e-4 of the largest;
+- **train**: three steps of fine-tuning run, with finite loss and weights;
+- **latency**, where the column has a figure: layers are timed (protocol `quick`), widths chosen by latency, and
+  candidates measured interleaved with the original in ONNX Runtime, on one thread, until one takes 0.6x of its time or,
+  if that cannot be met, the next higher tenth that can. The column holds the measured share of the time and the share
+  of the MACs.
 
-"Prunable" is the share of the channels of all layers (logits not counted) that may be dropped. What may not be, with
-reasons, is computed as it is, and its cost is counted. "Agreement" is the share of the images that it was pruned by to
-which the network gives the original's answer, right after the cut and reconstructed; "KL", in nats, is the divergence
-from the original's answers likewise. "Deviation" is that of "equal", "ONNX" that of ONNX Runtime.
+"Prunable" is the share of the channels of all layers (logits not counted) that may be dropped. Channels that may not be
+dropped, with reasons, are computed as before, and their cost is counted. "Agreement" is the share of the images used
+for pruning on which the network gives the original's answer, right after the cut and after reconstruction; "KL", in
+nats, is the divergence from the original's answers at the same stages. "Deviation" is that of step "equal", "ONNX" that
+in ONNX Runtime.
 """
 
 OLDER = """
-{count} rows are from before there were all steps, and have fewer: they were not tried again since.
+{count} rows predate some of the steps and therefore have fewer: they have not been run again since.
 """
 
 FOOT = """\
-## Make this page again
+## Regenerating this page
 
     python -m benchmarks.architectures.scoreboard --timm --huggingface
 
 Rows come from several machines, the newest from {processor}, Python {python}, torch {torch}, {date}.
-`--size 64 --only PATTERN` takes a quick look at some of them.
+`--size 64 --only PATTERN` quickly checks some of them.
 """
 
 
 def page(result: Mapping[str, Any]) -> str:
-    """The page for ``result``: ``rows`` by model, ``out_of_scope`` with what is said to them, and ``environment``."""
+    """The page for ``result``: ``rows`` by model, ``out_of_scope`` with the error of each, and ``environment``."""
     rows: Mapping[str, Mapping[str, Any]] = result["rows"]
     by_source = {
         title: {name.partition(":")[2]: row for name, row in rows.items() if name.startswith(f"{source}:")}
@@ -83,7 +84,7 @@ def page(result: Mapping[str, Any]) -> str:
         if of:
             parts.append(f"## {title}\n\n{_models_table(of)}\n")
     if wrong := {name: row for name, row in rows.items() if not _is_whole(row)}:
-        parts.append(f"## What does not pass\n\n{_faults_table(wrong)}\n")
+        parts.append(f"## Failed steps\n\n{_faults_table(wrong)}\n")
     if result["out_of_scope"]:
         parts.append(_out_of_scope(result["out_of_scope"]))
     parts.append(FOOT.format(**result["environment"]))
@@ -103,7 +104,7 @@ def _models_table(rows: Mapping[str, Mapping[str, Any]]) -> str:
             share = row.get("latency_share")
             cells.append(f"{share:.2f}x, {_percent(row, 'latency_macs_share')}" if share else "")
         lines.append([*cells, _reasons(row)])
-    return table([*heads, "what stays, and why"], lines)
+    return table([*heads, "not prunable, and why"], lines)
 
 
 def _faults_table(rows: Mapping[str, Mapping[str, Any]]) -> str:
@@ -120,11 +121,12 @@ def _out_of_scope(refused: Mapping[str, str]) -> str:
     names = ", ".join(name.partition(":")[2] for name in refused)
     message, _ = said.most_common(1)[0]
     # The first name stands for the others: the message is the same for all of them.
-    return f"## Out of scope\n\nVision transformers: {names}. Who asks for one is told, for instance:\n\n> {message}\n"
+    scope = f"Vision transformers: {names}. They are rejected, for instance with this error:"
+    return f"## Out of scope\n\n{scope}\n\n> {message}\n"
 
 
 def _is_whole(row: Mapping[str, Any]) -> bool:
-    """Whether it came to the last step and passed all that there were when it was run."""
+    """Whether the model reached the last step and passed all steps that existed when it was run."""
     steps = row["steps"]
     return "ended" not in row and STEPS[-1] in steps and all(outcome == PASSED for outcome in steps.values())
 
@@ -135,7 +137,7 @@ def _steps(row: Mapping[str, Any]) -> str:
 
 
 def _is_older(row: Mapping[str, Any]) -> bool:
-    """Whether it is from before there were all steps."""
+    """Whether the row predates some of the steps."""
     return _is_whole(row) and not row["steps"].keys() >= set(STEPS)
 
 
@@ -164,7 +166,7 @@ def _reasons(row: Mapping[str, Any]) -> str:
 
 
 def _general(reason: str) -> str:
-    """``reason`` without the place in the model that it names and what an error says of it."""
+    """``reason`` without the place in the model that it names and without the text of an error."""
     return re.sub(r"\s*\bin \S+ \(\S+:\d+\)", "", reason.partition(": ")[0]).strip().rstrip(",")
 
 

@@ -1,7 +1,7 @@
-"""What a network of peer_networks.py goes through, by catro-deploy and by torch-pruning.
+"""Checks of a network of peer_networks.py, with catro-deploy and with torch-pruning.
 
-Both cut to half of the multiply-accumulates, as torch counts them; where so much must stay, to as few as they reach.
-Weights are random, images are noise around a pattern of each class; normalisations know the images' statistics.
+Both cut to half of the multiply-accumulates, as torch counts them, or to as few as they reach if that is not possible.
+Weights are random, images are noise around one pattern per class; normalisations have the statistics of the images.
 """
 
 import copy
@@ -27,25 +27,25 @@ __all__ = ["CUT", "EQUAL", "HISTORY", "ONNX", "PICKLED", "RELOAD", "STATE", "che
 
 CUT, EQUAL, RELOAD, ONNX = "cut", "equal", "reload", "onnx"
 HISTORY, STATE, PICKLED = "history", "state_dict", "pickled"
-"""torch-pruning's ways to load: its pruning history and a state dict; its own state dict; the pickled module."""
+"""Ways to load with torch-pruning: its pruning history and a state dict; its own state dict; the pickled module."""
 
 CLASSES, BATCH, BATCHES = 10, 8, 3
 HALF = 0.5
-# What torch-pruning is tried with, in this order: the first that meets the budget counts.
+# Ratios that are tried with torch-pruning, in this order: the first that meets the budget counts.
 RATIOS = tuple(step / 40 for step in range(1, 39))
-# Likewise: those of its tests.
+# Importances that are tried likewise: those of its tests.
 IMPORTANCES = ("MagnitudeImportance", "RandomImportance")
 
 Batches = Sequence[tuple[torch.Tensor, torch.Tensor]]
 
 
 def check_both(network: PeerNetwork, work: Path) -> dict[str, Any]:
-    """Take ``network`` through both; files go to ``work``."""
+    """Check ``network`` with both; files are written to ``work``."""
     return {"ours": check_ours(network, work), "theirs": check_theirs(network, work)}
 
 
 def check_ours(network: PeerNetwork, work: Path) -> dict[str, Any]:
-    """By catro-deploy: the outcome of each step, and multiply-accumulates as a share of the unpruned network's."""
+    """With catro-deploy: the outcome of each step, and multiply-accumulates as a share of the unpruned network's."""
     model, batches = _network(network)
     images, outcomes = batches[0][0], Outcomes()
     pruned: PrunedModel | None = None
@@ -66,7 +66,7 @@ def check_ours(network: PeerNetwork, work: Path) -> dict[str, Any]:
 
 
 def check_theirs(network: PeerNetwork, work: Path) -> dict[str, Any]:
-    """By torch-pruning: likewise, by ``importance``; ``refused`` counts ratios that failed, ``refusal`` says why."""
+    """With torch-pruning: likewise, by ``importance``; ``refused`` counts failed ratios, ``refusal`` is the error."""
     model, batches = _network(network)
     images, outcomes = batches[0][0], Outcomes()
     cut: nn.Module | None = None
@@ -95,7 +95,7 @@ def check_theirs(network: PeerNetwork, work: Path) -> dict[str, Any]:
 
 
 def _prune_to_half(name: str, model: nn.Module, batches: Batches) -> PrunedModel:
-    """To half of the multiply-accumulates or, where so much must stay, to the next tenth that can be met."""
+    """Prune to half of the multiply-accumulates or, if that cannot be met, to the next higher tenth that can."""
     for tenths in (5, 6, 7, 8):
         with suppress(BudgetError):
             return _prune(name, model, batches, tenths)
@@ -107,7 +107,7 @@ def _prune(name: str, model: nn.Module, batches: Batches, tenths: int) -> Pruned
 
 
 def _cut_to_half(model: nn.Module, image: torch.Tensor, figures: dict[str, Any]) -> tuple[nn.Module, list[Any]]:
-    """What torch-pruning cuts by the first importance that works at all; ``figures`` name it, and what was refused."""
+    """The network cut by torch-pruning with the first importance that works; ``figures`` record it and the failures."""
     first: Exception | None = None
     for importance in IMPORTANCES:
         refused: list[Exception] = []
@@ -126,7 +126,7 @@ def _cut_to_half(model: nn.Module, image: torch.Tensor, figures: dict[str, Any])
 def _by_importance(
     model: nn.Module, image: torch.Tensor, importance: str, refused: list[Exception]
 ) -> tuple[nn.Module, list[Any]] | None:
-    """What the smallest ratio cuts that meets the budget, or the one that cuts most; ``refused`` grows by errors."""
+    """The cut by the smallest ratio that meets the budget, or the largest cut; errors are added to ``refused``."""
     whole, least = _macs(model, image), float("inf")
     found: tuple[nn.Module, list[Any]] | None = None
     for ratio in RATIOS:
@@ -136,7 +136,7 @@ def _by_importance(
             with torch.random.fork_rng(devices=[]):
                 pruner.step()
             macs = _macs(cut, image)
-        except Exception as error:  # whatever it is, another ratio may do
+        except Exception as error:  # whatever the error is, another ratio may work
             refused.append(error)
             continue
         if macs < least:
@@ -161,7 +161,7 @@ def _pruner(model: nn.Module, image: torch.Tensor, ratio: float, importance: str
 
 
 def _custom_pruners(model: nn.Module) -> dict[type[nn.Module], object] | None:
-    """What cuts layers of one's own, which torch-pruning wants to be told."""
+    """Pruning functions for custom layers, which torch-pruning requires."""
     if not any(isinstance(module, ScaledNorm) for module in model.modules()):
         return None
     import torch_pruning

@@ -1,11 +1,11 @@
-"""The networks of torch-pruning's own tests, written anew, by catro-deploy and by torch-pruning.
+"""The networks of torch-pruning's own tests, reimplemented, pruned by catro-deploy and by torch-pruning.
 
     python -m benchmarks.architectures.peer_tests                  # all
     python -m benchmarks.architectures.peer_tests --only 'Split'   # some, again
 
-Each goes through both to half of the multiply-accumulates (architectures/peer_checks.py): can it be cut, does what is
-left compute what the masked original computes, can it be saved and loaded without pickle, and does its ONNX file
-compute the same in ONNX Runtime. A step that fails is an outcome.
+Both prune each network to half of the multiply-accumulates (architectures/peer_checks.py): can it be cut, does the cut
+network compute the same as the masked original, can it be saved and loaded without pickle, and does its ONNX file
+compute the same in ONNX Runtime? A failed step is an outcome.
 """
 
 import argparse
@@ -27,10 +27,10 @@ PACKAGES = ("torch-pruning", "torchvision", "onnxruntime")
 
 
 def main() -> None:
-    """Check the networks that are asked for, write the results, print the tables."""
+    """Check the requested networks, write the results, print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--only", type=re.compile, default=re.compile(""), help="networks whose name this pattern finds"
+        "--only", type=re.compile, default=re.compile(""), help="networks whose names match this pattern"
     )
     args = parser.parse_args()
     torch.set_num_threads(1)

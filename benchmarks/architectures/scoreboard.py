@@ -3,16 +3,16 @@
     python -m benchmarks.architectures.scoreboard                # every torchvision model, at its own size
     python -m benchmarks.architectures.scoreboard --timm         # the smallest member of each timm family, too
     python -m benchmarks.architectures.scoreboard --huggingface  # a member of each family of transformers, too
-    python -m benchmarks.architectures.scoreboard --size 64 --only 'regnet' --again  # a quick look at some, done or not
+    python -m benchmarks.architectures.scoreboard --size 64 --only regnet --again  # a quick check of some, done or not
     python -m benchmarks.architectures.scoreboard --latency --only resnet  # and prune by measured latency: minutes each
-    python -m benchmarks.architectures.scoreboard --macs         # only trace all again and count, seconds each
+    python -m benchmarks.architectures.scoreboard --macs         # only trace and count all again, seconds each
 
-Each model goes through architectures/check.py in a process of its own: build; trace; count multiply-accumulates as
+Each model runs the checks of architectures/check.py in a separate process: build; trace; count multiply-accumulates as
 torch.utils.flop_counter does; score, choose and cut to half of them; the masked original computes the same;
 reconstruction brings its answers no further from the original's; saved and loaded it is the same; its ONNX file
-computes the same in ONNX Runtime; three steps of training. Weights are random, images are noise. A step that fails does
-not keep the later ones from being tried where that makes sense. Rows that are done at this size stand in
-benchmarks/results/architectures.json and are not run again. Prints what went wrong; writes docs/architectures.md.
+computes the same in ONNX Runtime; three training steps. Weights are random, images are noise. After a failed step, the
+later ones are still tried where that makes sense. Rows completed at this size are stored in
+benchmarks/results/architectures.json and not run again. Prints failures; writes docs/architectures.md.
 """
 
 import argparse
@@ -36,7 +36,7 @@ from catro_deploy.models import build_model, library_size
 
 RESULT = "architectures.json"
 PAGE = DOCS / "architectures.md"
-# No convolutional networks: their channels meet in products of feature maps, and build_model refuses them.
+# Not convolutional networks: their channels meet in products of feature maps, and build_model rejects them.
 TRANSFORMERS = re.compile(r"torchvision:(vit_|swin_|maxvit)")
 # The smallest of each family of convolutional networks in timm, or one that is widely used.
 TIMM = (
@@ -49,7 +49,7 @@ TIMM = (
     "inception_v4", "inception_resnet_v2", "xception41", "convnext_atto", "convnextv2_atto", "fasternet_t0",
     "starnet_s1", "nf_regnet_b0", "nfnet_l0",
 )  # fmt: skip
-# Below this height and width their maps get smaller than their kernels.
+# Below this height and width, their feature maps become smaller than their kernels.
 LEAST_SIZE = {"inception": 96, "xception": 96}
 LIMIT_S = 3600
 CHECKS = {"architecture": check_architecture, "latency": check_latency, "macs": check_macs}
@@ -58,22 +58,22 @@ CHECKS = {"architecture": check_architecture, "latency": check_latency, "macs": 
 def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--timm", action="store_true", help="timm's families, too (needs timm)")
-    parser.add_argument("--huggingface", action="store_true", help="transformers' families, too (needs transformers)")
+    parser.add_argument("--timm", action="store_true", help="also timm's families (needs timm)")
+    parser.add_argument("--huggingface", action="store_true", help="also transformers' families (needs transformers)")
     parser.add_argument("--size", type=int, help="height and width of the images; default: each model's own")
-    parser.add_argument("--only", type=re.compile, default=re.compile(""), help="models whose name this pattern finds")
-    parser.add_argument("--again", action="store_true", help="rows that are done, too")
-    parser.add_argument("--failed", action="store_true", help="rows that did not pass, too")
-    parser.add_argument("--latency", action="store_true", help="prune by measured latency, too")
-    parser.add_argument("--macs", action="store_true", help="only trace and count, every row again")
+    parser.add_argument("--only", type=re.compile, default=re.compile(""), help="models whose names match this pattern")
+    parser.add_argument("--again", action="store_true", help="also run completed rows again")
+    parser.add_argument("--failed", action="store_true", help="also run failed rows again")
+    parser.add_argument("--latency", action="store_true", help="also prune by measured latency")
+    parser.add_argument("--macs", action="store_true", help="only trace and count, again for every row")
     parser.add_argument("--jobs", type=int, default=1, help="models at a time, each on one thread")
-    parser.add_argument("--limit", type=float, default=LIMIT_S, help="seconds for one model")
+    parser.add_argument("--limit", type=float, default=LIMIT_S, help="time limit for one model, in seconds")
     parser.add_argument("--check", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
 def model_names(args: argparse.Namespace) -> list[str]:
-    """The models that were asked for, by the names that settings give them."""
+    """The requested models, by their names in the settings."""
     import torchvision
 
     names = [f"torchvision:{name}" for name in torchvision.models.list_models(module=torchvision.models)]
@@ -83,7 +83,7 @@ def model_names(args: argparse.Namespace) -> list[str]:
 
 
 def size_of(name: str, asked: int | None) -> int:
-    """Height and width of the images for the model ``name``: as asked, unless its maps would become too small."""
+    """Height and width of the images for the model ``name``: as requested, unless its maps would become too small."""
     if asked is None:
         asked = SIZE if name in HUGGING_FACE else library_size(name)
         assert asked is not None, f"{name} is not a model of torchvision, timm or transformers"
@@ -92,7 +92,7 @@ def size_of(name: str, asked: int | None) -> int:
 
 
 def refusal(name: str) -> str:
-    """What is said to someone who asks for a model that is out of scope; empty if it is built."""
+    """The error for a model that is out of scope; empty if it can be built."""
     try:
         build_model(name, 10)
     except CatroError as error:
@@ -101,7 +101,7 @@ def refusal(name: str) -> str:
 
 
 def bring_up_to_date(name: str, row: dict[str, Any] | None, args: argparse.Namespace) -> dict[str, Any]:
-    """Check what ``args`` ask of ``name`` and ``row`` does not answer."""
+    """Run the checks of ``name`` that ``args`` request and ``row`` lacks."""
     if row is not None and args.macs:
         return with_more(row, check_in_own_process(name, args, "macs"))
     if row is None or not is_done(row, name, args):
@@ -114,20 +114,20 @@ def bring_up_to_date(name: str, row: dict[str, Any] | None, args: argparse.Names
 
 
 def latency_part(row: dict[str, Any]) -> dict[str, Any]:
-    """What ``check_latency`` found of ``row``."""
+    """The results of ``check_latency`` in ``row``."""
     steps = {step: outcome for step, outcome in row["steps"].items() if step == LATENCY}
     return {"steps": steps} | {key: value for key, value in row.items() if key.startswith(f"{LATENCY}_")}
 
 
 def with_more(row: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
-    """``row`` with the steps and figures that were ``found`` by themselves."""
+    """``row`` with the steps and figures ``found`` by a separate check."""
     steps = row["steps"] | found["steps"]
     known = {step: steps.pop(step) for step in (*STEPS, LATENCY) if step in steps}
     return {**row, **found, "steps": known | steps}
 
 
 def check_in_own_process(name: str, args: argparse.Namespace, part: str = "architecture") -> dict[str, Any]:
-    """Check a ``part`` of ``name`` in a process that may crash, or be ended after ``args.limit`` s, without harm."""
+    """Check a ``part`` of ``name`` in a separate process, which may crash, and is killed after ``args.limit`` s."""
     size = size_of(name, args.size)
     with tempfile.TemporaryDirectory() as work:
         task = {"name": name, "size": size, "work": work, "part": part}
@@ -146,21 +146,21 @@ def check_in_own_process(name: str, args: argparse.Namespace, part: str = "archi
 
 
 def is_done(row: dict[str, Any] | None, name: str, args: argparse.Namespace) -> bool:
-    """Whether ``row`` answers what ``args`` ask of the model ``name``."""
+    """Whether ``row`` has all that ``args`` request for the model ``name``."""
     if args.again or args.macs or row is None or row["size"] != size_of(name, args.size):
         return False
     if not faults(row) and not row["steps"].keys() >= set(STEPS):
-        return False  # from before there was such a step
+        return False  # it predates some of the steps
     return not (args.failed and faults(row))
 
 
 def wants_latency(row: dict[str, Any], args: argparse.Namespace) -> bool:
-    """Whether the network of ``row`` is to be pruned by latency, too: one that passed all else, and was not yet."""
+    """Whether the network of ``row`` must also be pruned by latency: it passed all other steps and was not yet."""
     return bool(args.latency) and LATENCY not in row["steps"] and not faults(row)
 
 
 def faults(row: dict[str, Any]) -> dict[str, str]:
-    """The steps of ``row`` that did not pass and why."""
+    """The steps of ``row`` that failed, and why."""
     wrong = {name: outcome for name, outcome in row["steps"].items() if outcome != PASSED}
     if ended := row.get("ended"):
         wrong["process"] = ended
