@@ -1,1 +1,1 @@
-"""How well latency is predicted, and what allocations reach under it."""
+"""How well latency is predicted, and what allocations achieve with the predictions."""

@@ -2,9 +2,9 @@
 
     python -m benchmarks.latency.allocation
 
-Costs are made up: a staircase with cliffs (what is not a multiple of 4 costs a third more) and a few per cent of
-noise that differs by layer and widths, as in measured tables; so are scatters and what each residual branch is worth.
-Each group has 12 candidate widths, and 0 too where its branch may be removed. Prints a table; writes
+Costs are made up: a staircase with jumps (widths that are not multiples of 4 cost a third more) and a few percent of
+noise that depends on layer and widths, as in measured tables; so are scatters and the worth of each residual branch.
+Each group has 12 candidate widths, and also 0 if its branch may be removed. Prints a table; writes
 benchmarks/results/allocation.json. Targets: ResNet-56 greedy within 2 s, exact to a gap of 0.5% within 10 s;
 ResNet-110 exact within 60 s.
 """
@@ -38,7 +38,7 @@ SEED = 0
 
 @dataclass(frozen=True)
 class Row:
-    """One allocation: wall and processor seconds, and what came out."""
+    """One allocation: wall and processor seconds, and the result."""
 
     model: str
     depth: bool
@@ -53,7 +53,7 @@ class Row:
 
 
 def layer_cost(layer: Layer, in_width: float, out_width: float) -> float:
-    """Microseconds, made up."""
+    """Made-up cost in microseconds."""
     rounded = np.ceil(in_width / 4) * np.ceil(out_width / 8) * 32
     slow = 1.0 if out_width % 4 == 0 else 4 / 3
     noise = np.random.default_rng([SEED, zlib.crc32(layer.name.encode()), int(in_width), int(out_width)])
@@ -61,7 +61,7 @@ def layer_cost(layer: Layer, in_width: float, out_width: float) -> float:
 
 
 def make_value(group: Group, branch: bool) -> GroupValue:
-    """Candidates at equal distances, and the worth that random scatters give them."""
+    """Equally spaced candidates, and their worth by random scatters."""
     generator = np.random.default_rng([SEED, zlib.crc32(group.name.encode())])
     widths = tuple(sorted({round(width) for width in np.linspace(3, group.width, CANDIDATES)}))
     scatter = Scatter(generator.gamma(1.0, 1.0, group.width), generator.gamma(3.0, 1.0, group.width))
@@ -72,7 +72,7 @@ def make_value(group: Group, branch: bool) -> GroupValue:
 
 
 def branches_of(network: Network) -> list[Branch]:
-    """A branch for each block that adds to an identity: it is the only reader of what its first layer makes."""
+    """A branch for each block that adds to an identity: it is the only reader of its first layer's output."""
     names = {layer.name for layer in network.layers}
     inner = [group for group in network.groups if len(group.producers) == 1 and group.name.endswith(".conv1")]
     return [
@@ -94,14 +94,14 @@ def timed(model: str, depth: bool, budget: float, solver: str, full: float, solv
 
 
 def compare(model: str, network: Network, depth: bool, budgets: list[float]) -> list[Row]:
-    """Greedy and exact on one network."""
+    """Run the greedy and the exact allocation on one network."""
     groups = [group for group in network.groups if not group.fixed]
     branches = branches_of(network) if depth else []
     removable = {name for branch in branches for name in branch.groups}
     values = [make_value(group, group.name in removable) for group in groups]
     rows = []
     for share in budgets:
-        # A cost of its own for each: none profits from what another has evaluated.
+        # A separate cost for each: none benefits from what another has evaluated.
         costs = [LayerCost(network.layers, groups, layer_cost) for _ in range(2)]
         full = LayerCost(network.layers, groups, layer_cost).predict({group.name: group.width for group in groups})
         solvers: Mapping[str, Callable[[], Allocation]] = {
@@ -139,7 +139,7 @@ def main() -> None:
         ]
         for row in rows
     ]
-    heads = ["model", "chooses", "budget", "solver", "s", "CPU s", "gap", "value", "used", "branches gone"]
+    heads = ["model", "chooses", "budget", "solver", "s", "CPU s", "gap", "value", "used", "branches removed"]
     print(table(heads, shown))
     write_result(RESULT, {"rows": [asdict(row) for row in rows], "environment": environment()})
 

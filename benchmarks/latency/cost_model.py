@@ -4,15 +4,15 @@
     python -m benchmarks.latency.cost_model --networks cifar_resnet20
     python -m benchmarks.latency.cost_model --runtime openvino
 
-For each network: a latency profile (the one that is kept, or measured now); then random prunings (each group at a
-random one of the efficient widths) timed as a whole in rounds of random order, the original between any two. Judged
-is the latency as a share of the original's, predicted against measured. Multiply-accumulates, fitted on the same
-prunings with a slope and an intercept (which flatters them), stand beside it. Also judged, though no allocation chooses
-them: prunings at any widths, most of which were never measured.
+For each network, a latency profile is loaded or measured; then random prunings (each group at a random one of the
+efficient widths) are timed as a whole in rounds of random order, with the original between any two. Predicted and
+measured latencies are compared as shares of the original's. For comparison, multiply-accumulates are fitted to the same
+prunings with a slope and an intercept (which favours them). Prunings at any widths, most of which were never measured,
+are evaluated as well, although no allocation chooses them.
 
-Weights are random: latency does not depend on them. Networks that are done stand in benchmarks/results/cost_model.json,
-or cost_model_openvino.json, and are not measured again without --force; docs/cost_model.svg or cost_model_openvino.svg
-is drawn from it.
+Weights are random: latency does not depend on them. Completed networks are stored in
+benchmarks/results/cost_model.json, or cost_model_openvino.json, and not measured again without --force;
+docs/cost_model.svg or cost_model_openvino.svg is drawn from it.
 """
 
 import argparse
@@ -46,12 +46,12 @@ from catro_deploy.transports import run_job
 from catro_deploy.transports.execution import Use
 from catro_deploy.transports.registry import HERE
 
-# By runtime: the target, and what results and picture are called.
+# By runtime: the target, and the base name of results and picture.
 TARGETS = {"onnxruntime": ("x86-cpu", "cost_model"), "openvino": ("x86-cpu-openvino", "cost_model_openvino")}
 TARGETS_MET = {"within_10": 0.99, "rmspe": 0.035}
-# Each loading puts a network elsewhere in memory, which changes its latency by some percent: so it is timed more often.
+# Copies of the original that are timed: where a network is loaded in memory changes its latency by a few percent.
 ORIGINALS = 5
-# Times that each network is visited: what is taken for true must be less noisy than what is judged by it.
+# Visits to each network: the reference must be less noisy than the predictions that it is compared with.
 ROUNDS = 32
 
 Widths = Mapping[str, int]
@@ -115,9 +115,9 @@ def latencies(
     use: Use,
     protocol: ProfileProtocol,
 ) -> tuple[list[float], float]:
-    """Latency of each network as a share of the original's, and the error that noise leaves in them, as a share.
+    """Latency of each network as a share of the original's, and the remaining error by noise, as a share.
 
-    The error is that of a median over all rounds, from how far the medians over every second round lie apart.
+    The error is that of a median over all rounds, estimated from the difference between medians over alternate rounds.
     """
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
@@ -146,7 +146,7 @@ def latencies(
 
 
 def results_table(results: dict[str, dict[str, Any]]) -> str:
-    """One line for each network and way to predict."""
+    """One line for each network and kind of prediction."""
     lines = []
     for name, result in results.items():
         for key, what in (("prunings", "profile"), ("any_widths", "profile, any widths"), ("by_macs", "MACs, fitted")):
@@ -160,7 +160,7 @@ def results_table(results: dict[str, dict[str, Any]]) -> str:
 
 
 def picture(results: dict[str, dict[str, Any]]) -> str:
-    """Predicted over measured share of the original's latency, a square for each network."""
+    """Predicted over measured share of the original's latency, one square per network."""
     side, gap, squares = 220, 56, []
     for place, (name, result) in enumerate(results.items()):
         left = gap + place * (side + gap)

@@ -1,22 +1,23 @@
-"""How far narrower layers, fewer blocks, and both bring latency down: ResNet-50 on a V100, ResNet-20 on x86-cpu.
+"""How far narrower layers, fewer blocks, and both reduce latency: ResNet-50 on a V100, ResNet-20 on x86-cpu.
 
     python -m benchmarks.latency.depth --data FOLDER
     python -m benchmarks.latency.depth --data FOLDER --checkpoint gtsrb_resnet20.pth --gtsrb GTSRB_FOLDER
 
-FOLDER holds latency/v100_tensorrt_*.csv.gz. "Width": every residual block stays, its layers get narrower. "Depth":
-blocks are removed or stay whole. The exact allocation chooses. All latencies are predicted sums over layers; no network
+FOLDER holds latency/v100_tensorrt_*.csv.gz. "Width": every residual block is kept, its layers become narrower. "Depth":
+blocks are removed or kept whole. The exact allocation chooses. All latencies are predicted sums over layers; no network
 is built, timed as a whole or fine-tuned here (benchmarks/accuracy/equal_latency.py does that).
 
-V100: layers were measured one by one with TensorRT, one image at a time. tests/v100_resnet50.py says what stands for
-sizes and pairs of widths that were not; the result counts such pairs. These sums count each launch, which a queue of
-kernels mostly hides, so all is said twice: with latencies as measured, and with 5.8 us less a layer (an estimate, see
-docs/roofline.md). No trained weights are at hand: what widths and blocks are worth is MADE UP. So what latency can be
-reached means something; how much of the worth is kept ranks the three ways only as far as one believes in that.
+V100: layers were measured one by one with TensorRT, one image at a time. tests/v100_resnet50.py describes what replaces
+sizes and pairs of widths that were not measured; the result counts such pairs. The sums include each launch, which a
+queue of kernels mostly hides, so all results are given twice: with latencies as measured, and with 5.8 us less per
+layer (an estimate, see docs/roofline.md). No trained weights are available: the worth of widths and blocks is MADE UP.
+The reachable latencies are therefore meaningful; the share of the worth that is kept ranks the three modes only as far
+as the made-up worth is realistic.
 
 x86-cpu: the latency profile of the trained ResNet-20 (measured if there is none yet), worths from GTSRB's speed limits.
 
-The least latency, found to 1%, is that of networks nobody wants: 8 channels a layer, or no block at all. It says how
-far each way can go. Prints tables; writes benchmarks/results/depth.json.
+The least latency, found to within 1%, is that of networks without practical use: 8 channels per layer, or no block at
+all. It shows how far each mode can go. Prints tables; writes benchmarks/results/depth.json.
 """
 
 import argparse
@@ -55,10 +56,10 @@ from tests import v100_resnet50
 RESULT = "depth.json"
 MODES = ("width", "depth", "both")
 PRECISIONS = ("fp16", "int8", "fp32")
-# Of the launch of a layer timed by itself: how it is called, and how many microseconds a queue of kernels hides.
+# How the launch of a layer timed by itself is counted: the title, and how many microseconds a queue of kernels hides.
 LAUNCHES = {"alone": ("as measured", 0.0), "queued": ("5.8 us less a layer (estimate)", ALONE_EXTRA_US)}
 PARTS = (1, 2, 4, 8)
-# Shares of the latency closer than this count as the same when the smallest is sought.
+# Shares of the latency within this factor count as equal in the search for the smallest.
 NEAR = 1.01
 LEAST = 0.01
 LIMIT_S, GAP = 60.0, 0.005
@@ -66,7 +67,7 @@ LIMIT_S, GAP = 60.0, 0.005
 
 @dataclass(frozen=True)
 class Case:
-    """A network to allocate: ``values`` know width 0 for the groups of ``branches``; latency in microseconds."""
+    """A network to allocate: ``values`` include width 0 for the groups of ``branches``; latency in microseconds."""
 
     network: Network
     values: Sequence[GroupValue]
@@ -86,11 +87,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, help="folder of the V100's latencies")
     parser.add_argument("--gtsrb", type=Path, help="folder of GTSRB, for x86-cpu")
     parser.add_argument("--checkpoint", type=Path, help="ResNet-20 trained on it")
-    parser.add_argument("--protocol", default="standard", help="of the latency profile, if there is none yet")
+    parser.add_argument("--protocol", default="standard", help="protocol of the latency profile, if there is none yet")
     parser.add_argument("--budget", type=float, default=0.5)
     args = parser.parse_args()
     if (args.gtsrb is None) != (args.checkpoint is None):
-        parser.error("--gtsrb and --checkpoint go together")
+        parser.error("--gtsrb and --checkpoint require each other")
     return args
 
 
@@ -103,7 +104,7 @@ def v100_case(folder: Path, precision: str, hidden_us: float) -> Case:
 
 
 def x86_case(args: argparse.Namespace) -> tuple[Case, dict[str, Any]]:
-    """ResNet-20 on GTSRB's speed limits, and how well its latency is known."""
+    """ResNet-20 on GTSRB's speed limits, and the facts about its latency profile and worths."""
     settings = Settings(
         model=ModelSettings(checkpoint=args.checkpoint, mean=(0.3403, 0.3121, 0.3214), std=(0.2724, 0.2608, 0.2669)),
         data=DataSettings(name="gtsrb", root=args.gtsrb),
@@ -146,7 +147,7 @@ def restricted(values: Sequence[GroupValue], mode: str) -> list[GroupValue]:
 
 
 def judge(case: Case, mode: str, budget: float) -> dict[str, Any]:
-    """What one of ``MODES`` reaches: its least latency, and the allocation at ``budget``, a share of the original's."""
+    """The results of one of ``MODES``: least latency, and the allocation at ``budget``, a share of the original's."""
     values, branches = restricted(case.values, mode), case.branches if mode != "width" else ()
     full_us = case.latency.predict(case.full)
 
@@ -183,7 +184,7 @@ def narrowed(case: Case, part: int) -> dict[str, float]:
 
 
 def v100_results(folder: Path, budget: float) -> dict[str, Any]:
-    """By what is done about launches, and by precision."""
+    """Results by how launches are counted, and by precision."""
     results: dict[str, Any] = {}
     for launch, (_, hidden_us) in LAUNCHES.items():
         for precision in PRECISIONS:
@@ -230,7 +231,7 @@ def show(result: Mapping[str, Any]) -> None:
     for launch, by_precision in result.get("v100", {}).items():
         print(f"\nResNet-50, V100, TensorRT, batch 1: sums of layers timed alone, {LAUNCHES[launch][0]}. Predicted.\n")
         print(narrowed_table(by_precision))
-        print("\nThe same; what widths and blocks are worth is made up.\n")
+        print("\nThe same; the worth of widths and blocks is made up.\n")
         judged = {f"{p}, {one['original_us'] / 1000:.2f} ms": one["modes"] for p, one in by_precision.items()}
         print(modes_table(judged, len(v100_resnet50.traced().branches), result["budget"]))
     if x86 := result.get("x86_cpu"):
@@ -240,7 +241,7 @@ def show(result: Mapping[str, Any]) -> None:
 
 
 def main() -> None:
-    """Allocate, print, write; what is not asked for stays as an earlier run wrote it."""
+    """Allocate, print, write; parts that are not requested are kept as an earlier run wrote them."""
     args = arguments()
     result = {"budget": args.budget} | {
         name: part for name, part in read_result(RESULT).items() if name in ("v100", "x86_cpu")

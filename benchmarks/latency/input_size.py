@@ -1,14 +1,14 @@
-"""How well the latency profile of a network predicts prunings of it that compute at smaller images.
+"""How well the latency profile of a network predicts its prunings at smaller input sizes.
 
     python -m benchmarks.latency.input_size [--networks cifar_resnet20] [--protocol quick]
 
-Of each network one latency profile, at its own input size. The prediction for smaller sizes is made of that and of two
-measurements at the smaller size, of the unpruned network and a narrow one, as `prune` makes it. Random prunings (each
-group at a random one of the efficient widths) are timed as a whole, as in benchmarks.latency.cost_model. Judged is the
-latency as a share of the original's, at its own size.
+Each network has one latency profile, at its own input size. As in `prune`, predictions for smaller sizes use this
+profile and two measurements at the smaller size, of the unpruned network and a narrow one. Random prunings (each group
+at a random one of the efficient widths) are timed as a whole, as in benchmarks.latency.cost_model. Predicted and
+measured latencies are compared as shares of the original's at its own size.
 
-Weights are random: latency does not depend on them. Prints a table; writes benchmarks/results/input_size.json. Networks
-that are done are not measured again.
+Weights are random: latency does not depend on them. Prints a table; writes benchmarks/results/input_size.json.
+Completed networks are not measured again.
 """
 
 import argparse
@@ -47,7 +47,7 @@ def arguments() -> argparse.Namespace:
 
 
 def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
-    """Errors of the prediction at each size, and what the size alone leaves of the latency."""
+    """Prediction errors at each size, and the share of the latency that remains by the smaller size alone."""
     model, own_size = untrained(name), NETWORKS[name]
     shape, use = (3, own_size, own_size), Use("x86-cpu", "onnxruntime", "fp32", threads=1, batch=1)
     protocol = load_profile_protocol(args.protocol)

@@ -1,4 +1,4 @@
-"""The networks of the latency benchmarks, and how those that are missing in a result are measured."""
+"""The networks of the latency benchmarks, and a loop that measures those missing in a result."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ CLASSES = 10
 
 
 def untrained(name: str) -> nn.Module:
-    """The network with random weights and biases; without biases an exporter would leave their additions out."""
+    """The network with random weights and biases; if biases were zero, an exporter would omit their additions."""
     torch.manual_seed(0)
     model = build_model(name, CLASSES).eval()
     for module in model.modules():
@@ -39,7 +39,7 @@ def halved(model: nn.Module, shape: tuple[int, int, int]) -> nn.Module:
 def measured_networks(
     result: str, names: Sequence[str], measure: Callable[[str], dict[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-    """The networks in the file ``result``, after those of ``names`` that are missing there have been measured."""
+    """The networks in the file ``result``, after measuring those of ``names`` that it lacks."""
     networks: dict[str, dict[str, Any]] = read_result(result).get("networks", {})
     for name in names:
         if name not in networks:

@@ -3,10 +3,10 @@
     python -m benchmarks.latency.turns [--networks torchvision:mobilenet_v2]
 
 Each network and a pruning of it to half its channels take turns of ten inferences in one process, as in `bench`, but
-all of them count. Medians over all turns are relative to the second half of a turn; percentiles are those of all
+all inferences count. Medians over all turns are relative to the second half of a turn; percentiles are given for all
 inferences, and without the first two of each turn. Weights are random: latency does not depend on them.
 
-Prints a table; writes benchmarks/results/turns.json. Networks that are done are not measured again.
+Prints a table; writes benchmarks/results/turns.json. Completed networks are not measured again.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def arguments() -> argparse.Namespace:
 
 
 def time_turns(name: str) -> dict[str, Any]:
-    """By runtime, of both networks: medians by place in a turn, and percentiles with and without the first places."""
+    """By runtime, for both networks: medians by position in a turn, and percentiles with and without the first ones."""
     model, size = untrained(name), NETWORKS[name]
     shape = (3, size, size)
     protocol = load_latency_protocol("standard")
@@ -66,7 +66,7 @@ def interleaved(runtime: str, files: dict[str, Path], protocol: BenchProtocol) -
 
 
 def summary(turns_us: "np.ndarray[Any, np.dtype[np.float64]]", settling: int) -> dict[str, Any]:
-    """Of latencies (turns, places) in microseconds."""
+    """Summary of latencies (turns, positions) in microseconds."""
     later = float(np.median(turns_us[:, turns_us.shape[1] // 2 :]))
     return {
         "by_place": (np.median(turns_us, axis=0) / later).tolist(),
