@@ -1,9 +1,9 @@
-"""The paper's figures 5 and 6 again: the path of Algorithm 2, and the channels that two tasks keep.
+"""The paper's figures 5 and 6, reproduced: the path of Algorithm 2, and the channels kept for two tasks.
 
     python -m benchmarks.paper.figures --gtsrb FOLDER --checkpoint gtsrb_resnet20.pth
 
 ResNet-20, cut to a tenth of its multiply-accumulates for GTSRB's speed limits and for its direction signs; no training.
-Writes docs/paper_path.svg (speed limits) and docs/paper_kept.svg. Every run's report has both for itself.
+Writes docs/paper_path.svg (speed limits) and docs/paper_kept.svg. The report of a run has both figures for that run.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def pruned_for(task: str, args: argparse.Namespace) -> Plan:
 
 
 def kept_picture(plans: Mapping[str, Plan]) -> str:
-    """Two strips for each group of layers, one a task; the share of the channels that both keep at the right."""
+    """Two strips for each group of layers, one per task; on the right, the number of channels that both keep."""
     (first, one), (second, other) = plans.items()
     parts = [*legend(plans)]
     for row, (mine, theirs) in enumerate(zip(one.groups, other.groups, strict=True)):
@@ -65,7 +65,7 @@ def kept_picture(plans: Mapping[str, Plan]) -> str:
 
 
 def path_picture(task: str, plan: Plan) -> str:
-    """A silhouette for each group: its width over the iterations, as a share of the last."""
+    """A silhouette for each group: its width over the iterations, as a share of its final width."""
     grown = {name for name, _ in plan.search_path}
     groups = [group for group in plan.groups if group.name in grown]
     count = len(plan.search_path)

@@ -1,4 +1,4 @@
-"""Channels chosen all at once by the unpruned network's feature maps, where Algorithm 1 goes from layer to layer."""
+"""Channels chosen all at once by the unpruned network's feature maps; Algorithm 1 proceeds layer by layer."""
 
 from catro_deploy.catro.trace_ratio import select
 from catro_deploy.graph.coupling.trace import trace
@@ -17,7 +17,7 @@ __all__ = ["prune_in_one_pass"]
 
 
 def prune_in_one_pass(settings: Settings, run: RunFolder) -> Plan:
-    """Prune by a budget of multiply-accumulates: the widths of ``prune``, but no layer sees what others have lost."""
+    """Prune to a budget of multiply-accumulates: the widths of ``prune``, but no layer sees the cuts of the others."""
     chosen, original = settings.prune, open_original(settings)
     batches = pruning_batches(original, settings)
     network = trace(original.model, original.input_shape, chosen.ignore)

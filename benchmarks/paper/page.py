@@ -1,4 +1,4 @@
-"""docs/paper.md, made of what benchmarks/paper/tables.py found."""
+"""docs/paper.md, generated from the results of benchmarks/paper/tables.py."""
 
 import math
 import statistics
@@ -18,19 +18,19 @@ HEAD = """\
 
 <!-- Written by benchmarks/paper/tables.py. Do not edit. -->
 
-CATRO (arXiv 2110.10921) and other methods at equal multiply-accumulates, fine-tuned alike. "ours" is what this project
-does by default, at the same multiply-accumulates: layers are reconstructed, widths chosen by the loss that they cause,
-and the fine-tuning is the gentle one. Accuracy is that on the test images, of the weights after the last epoch.
-Baselines differ from the paper's, so the drop from **our** original stands beside each figure. Where there are several
-seeds: their mean, and the least and largest. "Error" is the standard error, in points, that an accuracy on so many test
-images has. "Untrained" is the network as it was cut, only the statistics of its batch norms taken again; of ours, as it
-was reconstructed.
+CATRO (arXiv 2110.10921) and other methods at equal multiply-accumulates, fine-tuned alike. "ours" is the default of
+this project, at the same multiply-accumulates: layers are reconstructed, widths are chosen by the loss that they cause,
+and fine-tuning uses the gentle recipe. Accuracy is measured on the test images with the weights after the last epoch.
+Baselines differ from the paper's, so each row includes the drop from **our** original. For several seeds, cells hold
+the mean, and the smallest and largest value. "Error" is the standard error, in points, of an accuracy on this number of
+test images. "Untrained" is the network right after the cut, with re-estimated batch norm statistics; for ours, the
+network after reconstruction.
 """
 TITLES = {
     1: "ResNet-20 on two subtasks of GTSRB",
     2: "ResNets on CIFAR-10",
-    3: "What the parts are worth: four classes of CIFAR-10, ResNet-20 at a tenth of its MACs",
-    4: "The paper's recipe of fine-tuning against the fast one",
+    3: "Ablation: four classes of CIFAR-10, ResNet-20 at a tenth of its MACs",
+    4: "The paper's fine-tuning recipe against the fast one",
 }
 NAMES = {
     "catro": "CATRO",
@@ -42,12 +42,12 @@ NAMES = {
     "ours": "ours",
 }
 SEEDS = range(10)
-# Tables of which the paper has figures.
+# Tables for which the paper reports figures.
 WITH_PAPER = (1, 2)
 PICTURES = {
     1: [
-        "![Strips for each layer: which channels speed limits keep and which direction signs](paper_kept.svg)\n",
-        "Channels that the two subtasks keep of the same network, at a tenth of its MACs (the paper's figure 6).\n",
+        "![Strips for each layer: channels that are kept for speed limits and for direction signs](paper_kept.svg)\n",
+        "Channels of the same network kept for the two subtasks, at a tenth of its MACs (the paper's figure 6).\n",
         "![Silhouettes for each layer: its width over the iterations](paper_path.svg)\n",
         "The path of Algorithm 2 for speed limits (the paper's figure 5). Drawn by benchmarks/paper/figures.py.\n",
     ]
@@ -55,7 +55,7 @@ PICTURES = {
 
 
 def page(results: Results) -> str:
-    """The page for ``results``, by the rows' names."""
+    """The page for ``results``, which are by row name."""
     parts = [HEAD]
     for number, title in TITLES.items():
         rows = {row.name: row for row in rows_of(number, SEEDS)}
@@ -99,7 +99,7 @@ def _lines(rows: Sequence[Row], results: Results) -> list[list[object]]:
 
 
 def _cells(row: Row, found: Sequence[Mapping[str, Any]]) -> list[object]:
-    """What the seeds of ``row`` reached, in the order of the heads."""
+    """The results of the seeds of ``row``, in the order of the heads."""
     reached = [float(one["accuracy"]) for one in found]
     untrained = [float(one["untrained_accuracy"]) for one in found if "untrained_accuracy" in one]
     original = float(found[0]["original_accuracy"])
@@ -126,7 +126,7 @@ def _paper(row: Row) -> str:
 
 
 def _standard_error(share: float, count: int) -> float:
-    """Of a share of ``count`` images, drawn at random from many."""
+    """Standard error of a share of ``count`` images, drawn at random from many."""
     return math.sqrt(share * (1 - share) / count)
 
 

@@ -1,4 +1,4 @@
-"""The rows of the paper's tables (CATRO, arXiv 2110.10921): what is pruned, how far and how, and what the paper got."""
+"""The rows of the paper's tables (CATRO, arXiv 2110.10921): what is pruned, how far and how, and its results."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,10 +21,10 @@ PEERS = {"fpgm": "FPGMImportance", "group-l2": "GroupMagnitudeImportance"}
 RECIPES = ("paper", "fast")
 SPEED, DIRECTION = "speed_limits", "direction_signs"
 VEHICLES = ("airplane", "automobile", "ship", "truck")
-# Table 1: percent of MACs that stay, by subtask and row, and the caps on widths.
+# Table 1: percent of MACs kept, by subtask and row, and the caps on widths.
 SUBTASKS = {(SPEED, 90): 9.25, (DIRECTION, 90): 9.20, (SPEED, 97): 2.28, (DIRECTION, 97): 2.20}
 MAX_WIDTH = {90: 0.5, 97: 0.375}
-# Table 2: percent of MACs that stay, by network.
+# Table 2: percent of MACs kept, by network.
 CIFAR = {"cifar_resnet20": 47.3, "cifar_resnet32": 43.9, "cifar_resnet56": 46.0}
 # Accuracy after the paper's 200 epochs, from its own baselines.
 PAPER = {
@@ -40,9 +40,9 @@ PAPER = {
     (2, "cifar_resnet32", "catro"): 0.9317,
     (2, "cifar_resnet56", "catro"): 0.9387,
 }
-# Where the recipe's would take too long on a CPU: hours a row, or many rows.
+# Epochs where those of the recipe would take too long on a CPU: hours per row, or many rows.
 FEW = 10
-# What the paper's 200 are compared with.
+# Epochs that the paper's 200 are compared with.
 SOME = 20
 # Table 3.
 ABLATED: dict[str, Any] = {"model": "cifar_resnet20", "data": "cifar10", "classes": VEHICLES, "epochs": FEW}
@@ -53,17 +53,17 @@ class Row:
     """One network to prune and fine-tune.
 
     Attributes:
-        table: of this project, 1 to 4.
-        case: what is the same for the methods that are compared.
+        table: number of the table in this project, 1 to 4.
+        case: what the compared methods have in common.
         method: one of ``METHODS``.
         model: factory of the unpruned network.
-        kept_percent: of the multiply-accumulates, at most.
+        kept_percent: maximum percentage of the multiply-accumulates.
         data: ``gtsrb`` or ``cifar10``.
-        classes: that are wanted, or their group; empty: all.
-        chosen_for: group whose images chose the channels, if that is another one.
+        classes: wanted classes, or their group; empty: all.
+        chosen_for: group whose images choose the channels, if different.
         prune: further settings of [prune].
-        recipe: of fine-tuning.
-        epochs: in place of the recipe's.
+        recipe: recipe of fine-tuning.
+        epochs: overrides the epochs of the recipe.
     """
 
     table: int
@@ -93,7 +93,7 @@ def rows_of(table: int, seeds: Sequence[int]) -> list[Row]:
 
 
 def _table_1(seed: int) -> list[Row]:
-    """Subtasks of GTSRB, and channels that were chosen for the other one."""
+    """Subtasks of GTSRB, and channels chosen for the other subtask."""
     other = {SPEED: DIRECTION, DIRECTION: SPEED}
     rows = []
     for (subtask, cut), kept in SUBTASKS.items():
@@ -108,12 +108,12 @@ def _table_1(seed: int) -> list[Row]:
 
 
 def _ours(row: Row) -> Row:
-    """``row`` as this project prunes and trains by default, if not for latency: widths are not capped."""
+    """``row`` with the defaults of this project, except that it is not pruned for latency: widths are not capped."""
     return replace(row, method="ours", recipe="gentle", epochs=row.epochs or SOME)
 
 
 def _table_2(seed: int) -> list[Row]:
-    """CIFAR-10, all classes; also after few epochs, which a CPU can do."""
+    """CIFAR-10, all classes; also after few epochs, which is feasible on a CPU."""
     methods = ("catro", "l1", "fpgm", "group-l2")
     rows = [Row(2, model, method, model, kept, data="cifar10") for model, kept in CIFAR.items() for method in methods]
     few = [replace(row, case=f"{row.case}-briefly", epochs=FEW) for row in rows if row.model == "cifar_resnet20"]
@@ -123,7 +123,7 @@ def _table_2(seed: int) -> list[Row]:
 
 
 def _table_3(seed: int) -> list[Row]:
-    """What the parts of the method are worth: four classes of CIFAR-10, which no network gets all right, at a tenth."""
+    """Ablation of the method: four classes of CIFAR-10, on which no network is perfect, at a tenth of the MACs."""
     variants: dict[str, dict[str, Any]] = {
         "as it is": {},
         "no cap on widths": {"max_width": 1.0},
@@ -142,7 +142,7 @@ def _table_3(seed: int) -> list[Row]:
 
 
 def _layer_groups() -> list[Row]:
-    """Algorithm 1 alone, against L1: a third of the blocks keep a quarter of their inner channels, the others all."""
+    """Algorithm 1 alone against L1: a third of the blocks keep a quarter of their inner channels, the rest keep all."""
     parts = {"shallow": "layer1", "middle": "layer2", "deep": "layer3"}
     rows = []
     for part, pruned in parts.items():

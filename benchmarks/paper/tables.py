@@ -1,20 +1,20 @@
-"""The paper's tables again: CATRO against L1, FPGM and torch-pruning's group norm, at equal FLOPs and training.
+"""The paper's tables, reproduced: CATRO against L1, FPGM and torch-pruning's group norm, at equal FLOPs and training.
 
     python -m benchmarks.paper.tables --table 1 --gtsrb FOLDER --weights FOLDER [--seeds 0 1 2] \\
         [--only 'speed_limits-97']
     python -m benchmarks.paper.tables --table 2 --cifar10 FOLDER --weights FOLDER --device cuda --minutes 9
     python -m benchmarks.paper.tables                                       # writes the page, runs nothing
 
-1: two subtasks of GTSRB, and channels chosen for the other one; 2: CIFAR-10; 3: what the method's parts are worth;
-4: the paper's recipe of fine-tuning (200 epochs) against ``fast`` (60), by which the other rows are trained, those of
-table 3 and those named "briefly" for 10 epochs, "ours" for 20 by its own recipe.
---weights holds gtsrb_resnet20.pth and cifar10_resnet{20,32,56}.pth; --gtsrb is what torchvision's GTSRB reads,
---cifar10 a folder of images by class. All methods cut at least as many multiply-accumulates and are fine-tuned alike.
-Accuracy is that of the weights after the last epoch on the test images; no epoch is chosen by it.
+1: two subtasks of GTSRB, and channels chosen for the other subtask; 2: CIFAR-10; 3: an ablation of the method; 4: the
+paper's fine-tuning recipe (200 epochs) against ``fast`` (60). All other rows are trained with ``fast``: those of table
+3 and those named "briefly" for 10 epochs; "ours" for 20 with its own recipe.
+--weights holds gtsrb_resnet20.pth and cifar10_resnet{20,32,56}.pth; --gtsrb is the folder that torchvision's GTSRB
+reads, --cifar10 a folder of images by class. All methods cut at least the same multiply-accumulates and are fine-tuned
+alike. Accuracy is measured on the test images with the weights after the last epoch; no epoch is chosen by it.
 
-Rows that are done stand in benchmarks/results/paper.json and are not run again. --minutes ends it after the epoch in
-which the time is up; the same command goes on from there. tools/archives.py packs the images for another machine.
-Writes docs/paper.md.
+Completed rows are stored in benchmarks/results/paper.json and not run again. --minutes stops after the epoch in which
+the time is up; the same command resumes from there. tools/archives.py packs the images for another machine. Writes
+docs/paper.md.
 """
 
 import argparse
@@ -55,18 +55,18 @@ PIXELS = {
 
 
 class OutOfTimeError(Exception):
-    """The time of this piece is up, after a whole epoch."""
+    """The time limit is reached; raised after a complete epoch."""
 
 
 class Deadline(Silent):
-    """Ends the work when an epoch is over after ``end`` (of time.monotonic)."""
+    """Stops the work at the first end of an epoch after ``end`` (of time.monotonic)."""
 
     def __init__(self, end: float) -> None:
         self._end = end
 
     @contextmanager
     def task(self, title: str, total: float, done: float = 0) -> Iterator[Task]:
-        """Watch the clock when the bar's text changes, which it does after the state of an epoch is written."""
+        """Check the time when the bar's text changes, which happens after the state of an epoch is written."""
         with super().task(title, total, done) as task:
             yield _Watched(task, self._end)
 
@@ -91,8 +91,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--cifar10", type=Path, default=Path("data"))
     parser.add_argument("--weights", type=Path, default=Path("weights"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--only", type=re.compile, default=re.compile(""), help="rows whose name this pattern finds")
-    parser.add_argument("--epochs", type=int, help="others than the recipe's; such rows are no results")
+    parser.add_argument("--only", type=re.compile, default=re.compile(""), help="rows whose names match this pattern")
+    parser.add_argument("--epochs", type=int, help="instead of the recipe's; such rows are not stored")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--jobs", type=int, default=1, help="rows at a time, each on one thread if more than one")
     parser.add_argument("--minutes", type=float, default=float("inf"))
@@ -102,11 +102,11 @@ def arguments() -> argparse.Namespace:
 
 
 def settings_of(row: Row, args: argparse.Namespace, classes: Sequence[str]) -> Settings:
-    """What decides a row, but for ``classes``; the same for all methods but for criterion and widths."""
+    """The settings of a row for ``classes``; methods differ only in criterion and widths."""
     gtsrb, epochs = row.data == "gtsrb", args.epochs or row.epochs
     finetune = {
         "recipe": row.recipe, "augment": "signs" if gtsrb else "objects", "seed": row.seed, "compute": args.device,
-        "compile": True,  # by any recipe: it changes how long a step takes, and nothing else
+        "compile": True,  # with any recipe: it only changes how long a step takes
     }  # fmt: skip
     return load_settings(
         None,
@@ -122,7 +122,7 @@ def settings_of(row: Row, args: argparse.Namespace, classes: Sequence[str]) -> S
                 "budget": f"{row.kept_percent}%flops",
                 "seed": row.seed,
                 "compute": args.device,
-                "reconstruct": False,  # the paper's method, and the others', as they are published
+                "reconstruct": False,  # the paper's method and the others as published
                 **METHODS[row.method],
                 **(row.prune or {}),
             },
@@ -132,7 +132,7 @@ def settings_of(row: Row, args: argparse.Namespace, classes: Sequence[str]) -> S
 
 
 def prune_row(row: Row, settings: Settings, run: RunFolder, args: argparse.Namespace) -> None:
-    """Prune the network of ``row``, by its method and for whichever classes choose."""
+    """Prune the network of ``row`` by its method; the classes of ``chosen_for``, if any, choose the channels."""
     if row.method in PEERS:
         widths = {group.name: len(group.kept) for group in chosen_by_catro(row, row.classes, args)}
         prune_to_widths(settings, run, PEERS[row.method], widths)
@@ -146,14 +146,14 @@ def prune_row(row: Row, settings: Settings, run: RunFolder, args: argparse.Names
 
 
 def chosen_by_catro(row: Row, classes: Sequence[str], args: argparse.Namespace) -> Sequence[GroupPlan]:
-    """What CATRO keeps of the network of ``row`` if ``classes`` choose, in a run folder beside the row's."""
+    """What CATRO keeps of the network of ``row`` if pruned for ``classes``, in a run folder next to the row's."""
     run = RunFolder(args.work / f"{row.name}-chooser")
     with run.lock():
         return prune(settings_of(replace(row, method="catro"), args, classes), run, Silent()).groups
 
 
 def run_row(row: Row, args: argparse.Namespace, progress: Progress) -> None:
-    """Prune, fine-tune and judge one row; write its result beside its run folder."""
+    """Prune, fine-tune and evaluate one row; write its result next to its run folder."""
     settings, run = settings_of(row, args, row.classes), RunFolder(args.work / row.name)
     with run.lock():
         if not run.plan.is_file():
@@ -163,7 +163,7 @@ def run_row(row: Row, args: argparse.Namespace, progress: Progress) -> None:
 
 
 def run_missing(rows: list[Row], args: argparse.Namespace) -> None:
-    """Run the rows that are not done, and keep their results."""
+    """Run the ``rows``, and store their results."""
     end = time.monotonic() + 60 * args.minutes
     names = ("gtsrb", "cifar10", "weights", "device", "jobs")
     flags = {name: getattr(args, name) for name in names} | ({"epochs": args.epochs} if args.epochs else {})
@@ -174,15 +174,15 @@ def run_missing(rows: list[Row], args: argparse.Namespace) -> None:
             return None
         try:
             return finish_in_own_process(__spec__.name, row, args.work, {**flags, "minutes": left})
-        except FileNotFoundError:  # its time was up before its last epoch
+        except FileNotFoundError:  # the time was up before the last epoch
             return None
 
     with ThreadPoolExecutor(args.jobs) as pool:
         for row, result in zip(rows, pool.map(finish, rows), strict=True):
             if result is None:
-                print(f"{row.name}: goes on another time", file=sys.stderr)
+                print(f"{row.name}: not finished, the same command resumes it", file=sys.stderr)
             elif not args.epochs:
-                # Read again: meanwhile another of these, on other cores, may have added its rows.
+                # Read again: another process, on other cores, may have added its rows in the meantime.
                 stored = read_result(RESULT).get("rows", {}) | {row.name: {**result, "environment": environment()}}
                 write_result(RESULT, {"rows": dict(sorted(stored.items()))})
 
