@@ -1,4 +1,4 @@
-"""Trained networks, what they are quantised with, and the stages that do so."""
+"""Trained networks, the settings of their quantisation, and the stages that quantise them."""
 
 import argparse
 import shutil
@@ -83,7 +83,7 @@ def case_settings(
 
 
 def random_settings(model: str, size: int, target: str, budget: str, run: RunFolder) -> Settings:
-    """Settings of a network with random weights, and images that do not matter: only its latency counts."""
+    """Settings of a network with random weights and placeholder images: only its latency matters."""
     checkpoint = run.path / "random.safetensors"
     if not checkpoint.is_file():
         torch.manual_seed(0)
@@ -100,7 +100,7 @@ def random_settings(model: str, size: int, target: str, budget: str, run: RunFol
 
 
 def make_networks(settings: Settings, run: RunFolder, *, train: bool) -> None:
-    """Prune, fine-tune if ``train``, export and quantise; what is finished in ``run`` is not done again."""
+    """Prune, fine-tune if ``train``, export and quantise; what is finished in ``run`` is not repeated."""
     with run.lock():
         if not run.plan.is_file():
             prune(settings, run, Silent())
@@ -111,5 +111,5 @@ def make_networks(settings: Settings, run: RunFolder, *, train: bool) -> None:
                 shutil.copyfile(run.pruned_weights, run.weights)
         if not run.quantize.is_file():
             export(settings, run, Silent())
-            with suppress(MissedError):  # that int8 loses is a result
+            with suppress(MissedError):  # if int8 loses, that is a result
                 quantize(settings, run, Silent())

@@ -1,15 +1,15 @@
-"""Integers on an x86 processor: accuracy and latency of original and pruned networks, in float32 and in int8.
+"""int8 on an x86 processor: accuracy and latency of original and pruned networks, in float32 and in int8.
 
     python -m benchmarks.precision.int8 --gtsrb FOLDER --cifar10 FOLDER --weights FOLDER [--only resnet20] [--epochs 15]
 
-Of each case the trained network as it is, and networks pruned FOR int8 to shares of the original's latency in float32
-and fine-tuned. All go through the product's own stages: calibration on training images, layers kept in float32 by
-validation images, accuracy of the exported file in ONNX Runtime on test images, latency interleaved with the
-original's in float32 (one thread). ResNet-50 at 224x224 has random weights: its latency alone is timed. --weights has
-gtsrb_resnet20.pth, cifar10_resnet20.pth, cifar10_resnet56.pth and, for the case mobilenet_v2, what `catro-deploy train`
-makes of it in five epochs at 96x96: mobilenet_v2_96.safetensors.
+Each case has the trained network as it is, and networks pruned FOR int8 to shares of the original's latency in float32
+and fine-tuned. All run through the product's own stages: calibration on training images, layers kept in float32 by
+validation images, accuracy of the exported file in ONNX Runtime on test images, latency interleaved with the original
+in float32 (one thread). ResNet-50 at 224x224 has random weights: only its latency is measured. --weights holds
+gtsrb_resnet20.pth, cifar10_resnet20.pth, cifar10_resnet56.pth and, for the case mobilenet_v2, the result of five epochs
+of `catro-deploy train` at 96x96: mobilenet_v2_96.safetensors.
 
-Prints a table; writes benchmarks/results/precision.json, by processor. Rows that are done are not run again.
+Prints a table; writes benchmarks/results/precision.json, by processor. Completed rows are not run again.
 """
 
 import argparse
@@ -59,14 +59,14 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--gtsrb", type=Path)
     parser.add_argument("--cifar10", type=Path)
     parser.add_argument("--weights", type=Path)
-    parser.add_argument("--only", type=re.compile, default=re.compile(""), help="cases whose name this pattern finds")
+    parser.add_argument("--only", type=re.compile, default=re.compile(""), help="cases whose names match this pattern")
     parser.add_argument("--epochs", type=int, default=15)
     parser.add_argument("--work", type=Path, default=Path("runs/precision"), help="where the run folders go")
     return parser.parse_args()
 
 
 def settings_of(case: Case, budget: str, args: argparse.Namespace) -> Settings:
-    """What decides a row: no reconstruction, fine-tuned at a high learning rate."""
+    """The settings of a row: no reconstruction, fine-tuned at a high learning rate."""
     rates = {"learning_rate": 0.1, "distill": 0.5, "ema": 0.998, "compile": True}
     return case_settings(
         case, args, prune={"target": "x86-cpu", "budget": budget, "reconstruct": False}, finetune=rates
@@ -74,7 +74,7 @@ def settings_of(case: Case, budget: str, args: argparse.Namespace) -> Settings:
 
 
 def run_row(case: Case, budget: str, run: RunFolder, args: argparse.Namespace) -> dict[str, Any]:
-    """Prune, fine-tune, quantise and verify one network; what is finished in ``run`` is not done again."""
+    """Prune, fine-tune, quantise and verify one network; what is finished in ``run`` is not repeated."""
     settings = settings_of(case, budget, args)
     make_networks(settings, run, train=budget != WHOLE)
     with run.lock(), suppress(MissedError):
@@ -134,7 +134,7 @@ def run_resnet50(budget: str, run: RunFolder) -> dict[str, Any]:
 
 
 def _time(folder: Path, precision: str, use: Use) -> dict[str, Any]:
-    """The network in ``precision``, interleaved with the original in float32: both are in ``folder``."""
+    """Time the network in ``precision``, interleaved with the original in float32: both are in ``folder``."""
     files = ("original.onnx", f"{precision}.onnx")
     models = {"original": ModelFile(files[0], {}), "pruned": ModelFile(files[1], {})}
     result = run_job("", bench_job(use, load_latency_protocol("standard"), models), folder, files)

@@ -2,9 +2,9 @@
 
     PYTHON benchmarks/precision/nncf_peer.py SOURCE.onnx IMAGES.npy RESULT.xml [min-max]
 
-Writes the network in SOURCE in integers as OpenVINO's IR, by nncf.quantize as it is (its defaults), calibrated on all
-images (n, c, h, w) in IMAGES; with min-max by the extremes of activations over all images, where the default takes the
-mean of each image's. Prints the versions as JSON. Needs none of catro_deploy.
+Writes the network in SOURCE, quantised to integers, as OpenVINO IR: by nncf.quantize with its defaults, calibrated on
+all images (n, c, h, w) in IMAGES; with min-max, by the extremes of activations over all images, where the default takes
+the mean of the extremes of each image. Prints the versions as JSON. Does not need catro_deploy.
 """
 
 import json

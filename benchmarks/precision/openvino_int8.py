@@ -1,19 +1,19 @@
-"""int8 in OpenVINO: ours beside NNCF's, and what pruning is worth beside the unpruned network in int8.
+"""int8 in OpenVINO: ours compared with NNCF's, and the gain of pruning over the unpruned network in int8.
 
     python -m benchmarks.precision.openvino_int8 --gtsrb FOLDER --cifar10 FOLDER --weights FOLDER --nncf PYTHON
         [--only resnet20] [--epochs 10]
 
 PYTHON is that of an environment with nncf and openvino (pip install nncf openvino); NNCF is not needed otherwise. Both
-calibrate on the same images; NNCF by its defaults and, for its accuracy alone, by the extremes of activations, too.
+calibrate on the same images; NNCF with its defaults and, for accuracy only, also with the extremes of activations.
 Networks are pruned FOR int8 in OpenVINO, to shares of the original's latency there in float32, reconstructed and
-fine-tuned; decisions rest on validation images. ``--weights`` is as for benchmarks.precision.int8.
+fine-tuned; decisions are based on validation images. ``--weights`` is as for benchmarks.precision.int8.
 
-All files of a case are interleaved in one process, on one thread. In each pass a file runs a few times, of which the
-lower decile counts, since other programs share the processor; a ratio is the median over the passes, with their 10th
-and 90th percentile. Accuracy is that of each file in its runtime, on test images. Networks with random weights are
-timed only.
+All files of a case are timed interleaved in one process, on one thread. In each pass a file runs a few times, of which
+the lower decile counts, since other programs share the processor; a ratio is the median over the passes, with their
+10th and 90th percentile. Accuracy is that of each file in its runtime, on test images. Networks with random weights are
+only timed.
 
-Prints two tables; writes benchmarks/results/openvino_int8.json, by processor. Rows that are done are not run again.
+Prints two tables; writes benchmarks/results/openvino_int8.json, by processor. Completed rows are not run again.
 """
 
 import argparse
@@ -69,7 +69,7 @@ RANDOM: Mapping[str, tuple[str, int, tuple[str, ...]]] = {
     "resnet50-random": ("torchvision:resnet50", 224, ("0.13x",)),
 }
 CALIBRATION = 64
-"""Random images for random weights."""
+"""Number of random calibration images for networks with random weights."""
 CHUNK = 256
 
 
@@ -80,21 +80,21 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--cifar10", type=Path)
     parser.add_argument("--weights", type=Path)
     parser.add_argument("--nncf", type=Path, required=True, help="Python with nncf and openvino")
-    parser.add_argument("--only", type=re.compile, default=re.compile(""), help="cases whose name this pattern finds")
+    parser.add_argument("--only", type=re.compile, default=re.compile(""), help="cases whose names match this pattern")
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--work", type=Path, default=Path("runs/openvino"), help="where the run folders go")
     return parser.parse_args()
 
 
 def networks_of(case: Case, budget: str, run: RunFolder, args: argparse.Namespace) -> tuple[Settings, Plan]:
-    """Write the networks of a row in float32 and int8 to ``run``: what decided them, and the plan."""
+    """Write the networks of a row in float32 and int8 to ``run``; return their settings and the plan."""
     settings = case_settings(case, args, prune={"target": TARGET, "budget": budget}, finetune={})
     make_networks(settings, run, train=budget != WHOLE)
     return settings, load_plan(run)
 
 
 def by_nncf(python: Path, source: Path, images: NDArray[np.float32], result: Path, *ranges: str) -> dict[str, str]:
-    """Write the network in float32 ``source`` to ``result`` in int8; the versions that did."""
+    """Quantise the float32 network ``source`` to int8 in ``result``; return the versions of NNCF and OpenVINO."""
     with tempfile.TemporaryDirectory() as folder:
         calibration = Path(folder, "images.npy")
         np.save(calibration, images)
@@ -106,7 +106,7 @@ def by_nncf(python: Path, source: Path, images: NDArray[np.float32], result: Pat
 
 
 def accuracy(runtime: str, file: Path, split: Split, plan: Plan) -> float:
-    """Of a file in its runtime, image by image."""
+    """Accuracy of a file in its runtime, image by image."""
     logits = []
     with open_runner(runtime, file, 1) as runner:
         for start in range(0, len(split.labels), CHUNK):
@@ -117,7 +117,7 @@ def accuracy(runtime: str, file: Path, split: Split, plan: Plan) -> float:
 
 
 def run_case(name: str, args: argparse.Namespace) -> dict[str, Any]:
-    """A trained network, and what it was pruned to, in float32 and in int8."""
+    """A trained network and its pruned versions, in float32 and in int8."""
     case = CASES[name]
     whole = RunFolder(args.work / f"{name}-whole")
     settings, plan = networks_of(case, WHOLE, whole, args)
@@ -146,7 +146,7 @@ def run_case(name: str, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def run_random(name: str, args: argparse.Namespace) -> dict[str, Any]:
-    """Latency of a network with random weights, and of what it was pruned to."""
+    """Latency of a network with random weights and of its pruned versions."""
     model, size, budgets = RANDOM[name]
     whole, macs = RunFolder(args.work / name), {}
     original = open_original(random_settings(model, size, TARGET, WHOLE, whole))

@@ -23,7 +23,7 @@ def machine_tables(rows: Mapping[str, Any]) -> list[str]:
 
 
 def form_cells(row: Mapping[str, Any]) -> list[str]:
-    """One line of the first table: what quantising alone gives."""
+    """One line of the first table: the result of quantisation alone."""
     integer = row["integer"]
     return [
         row["title"],
@@ -35,7 +35,7 @@ def form_cells(row: Mapping[str, Any]) -> list[str]:
 
 
 def worth_cells(row: Mapping[str, Any]) -> list[list[str]]:
-    """Lines of the second table: the network unpruned, by NNCF and by us, and at each budget."""
+    """Lines of the second table: the unpruned network, by NNCF and by us, and the network at each budget."""
     pruned = [(f"{budget} int8", budget) for budget in row["macs"]]
     return [
         [

@@ -1,11 +1,11 @@
-"""Fine-tuning for integers: what calibration alone loses where integers are coarse, and what training brings back.
+"""Quantisation-aware fine-tuning: what calibration alone loses where integers are coarse, and what training recovers.
 
     python -m benchmarks.precision.qat --gtsrb FOLDER --weights FOLDER [--epochs 1]
 
-MobileNetV2 at 64x64 for GTSRB's speed limits, unpruned; FOLDER holds its checkpoint mobilenet_v2.safetensors, which is
-six epochs of `catro-deploy train`. Every layer is in integers, weights in seven bits (as on processors without VNNI)
-with one scale for all channels of a layer: what depthwise convolutions mind most.
-Accuracy of the ONNX files in ONNX Runtime, on validation and on test images. Prints a table; writes
+MobileNetV2 at 64x64 for GTSRB's speed limits, unpruned; FOLDER holds its checkpoint mobilenet_v2.safetensors, the
+result of six epochs of `catro-deploy train`. Every layer is in integers, with weights in seven bits (as on processors
+without VNNI) and one scale for all channels of a layer, which harms depthwise convolutions most.
+Accuracy of the ONNX files is measured in ONNX Runtime, on validation and on test images. Prints a table; writes
 benchmarks/results/qat.json.
 """
 
@@ -39,7 +39,7 @@ from catro_deploy.stages.qat import qat
 from catro_deploy.statistics.agreement import accuracy_of
 
 Proto = Any
-"""An onnx.ModelProto, which has no annotations."""
+"""An onnx.ModelProto, which has no type annotations."""
 
 CASE = Case("MobileNetV2", "torchvision:mobilenet_v2", "mobilenet_v2.safetensors", "gtsrb", 64, ("speed_limits",))
 
@@ -55,7 +55,7 @@ def arguments() -> argparse.Namespace:
 
 
 def opened(settings: Settings, run: RunFolder) -> Plan:
-    """The run folder with the unpruned network, exported; made if it is not there."""
+    """The plan of the run folder with the exported unpruned network, which is created if it does not exist."""
     with run.lock():
         if not run.plan.is_file():
             prune(settings, run, Silent())

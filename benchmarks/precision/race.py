@@ -1,4 +1,4 @@
-"""Files of networks, interleaved in one process."""
+"""Files of networks, timed interleaved in one process."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from catro_deploy.runtimes import open_runner
 
 PASSES, BURST_S, LEAST = 40, 0.01, 5
-"""Of a race; in a pass each file runs for that long, and at least that often."""
+"""Passes of a race; in a pass, each file runs for at least this time and this number of times."""
 
 Files = Mapping[str, tuple[str, Path]]
 """By name: the runtime and the file."""
@@ -44,5 +44,5 @@ def _burst(infer: Callable[[], Any]) -> float:
 
 
 def ratio(slow: NDArray[np.float64], fast: NDArray[np.float64]) -> list[float]:
-    """How many times as fast: median over the passes, 10th and 90th percentile."""
+    """Speedup of ``fast`` over ``slow``: median over the passes, 10th and 90th percentile."""
     return [float(np.percentile(slow / fast, share)) for share in (50, 10, 90)]
