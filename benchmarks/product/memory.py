@@ -2,11 +2,11 @@
 
     python -m benchmarks.product.memory [--samples 5120] [--classes 1000] [--models torchvision:resnet50 ...]
 
-Each network gets a fresh process of its own, which first passes all samples through the network and then prunes it to
-half its multiply-accumulates: tracing, scoring, Algorithm 2 and Algorithm 1. Images are drawn: a coarse random picture
-for each class, with noise. Weights are random, with normalisations that have seen the images. Memory is the peak of the
-process, images and PyTorch included. Prints a table; writes benchmarks/results/memory.json, where rows of other
-networks stay.
+Each network runs in a fresh process, which first passes all samples through the network and then prunes it to half its
+multiply-accumulates: tracing, scoring, Algorithm 2 and Algorithm 1. Images are drawn: a coarse random picture for each
+class, with noise. Weights are random, and normalisations have the statistics of the images. Memory is the peak of the
+process, including images and PyTorch. Prints a table; writes benchmarks/results/memory.json, where rows of other
+networks are kept.
 """
 
 import argparse
@@ -45,14 +45,14 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--samples", type=int, default=5120)
     parser.add_argument("--classes", type=int, default=1000)
     parser.add_argument("--size", type=int, default=224)
-    parser.add_argument("--batch-size", type=int, default=128, help="at most; a batch is of one class")
+    parser.add_argument("--batch-size", type=int, default=128, help="at most; a batch has one class")
     parser.add_argument("--activation-memory", type=float, default=PruneSettings().activation_memory, help="GiB")
     parser.add_argument("--model", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
 def draw_batches(args: argparse.Namespace) -> list[Labelled]:
-    """Uint8 images class by class; the first classes get one more where ``samples`` is no multiple."""
+    """uint8 images class by class; the first classes get one more if ``samples`` is not a multiple of their number."""
     generator = torch.Generator().manual_seed(0)
     batches = []
     for label in range(args.classes):
@@ -66,20 +66,20 @@ def draw_batches(args: argparse.Namespace) -> list[Labelled]:
 
 
 def calibrate_(model: nn.Module, batches: Sequence[Labelled]) -> None:
-    """Let the normalisations of ``model`` see some images, so that its feature maps are of ordinary size."""
+    """Estimate the normalisation statistics of ``model`` on some images, so that feature maps have a normal scale."""
     norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
     for norm in norms:
         norm.momentum = None
     step = max(1, len(batches) // CALIBRATION_IMAGES)
     images = torch.cat([batches[place][0][:1] for place in range(0, len(batches), step)])
     with torch.no_grad():
-        for few in torch.split(images, CALIBRATION_BATCH):  # all at once would leave holes in the heap, which count
+        for few in torch.split(images, CALIBRATION_BATCH):  # a single batch would fragment the heap, which counts
             model.train()(few)
     model.eval()
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
-    """Prune ``args.model`` in this process; seconds of each part and the peak of memory."""
+    """Prune ``args.model`` in this process; return the seconds of each part and the peak memory."""
     pixels = draw_batches(args)
     batches = NormalisedBatches(pixels, MEAN, STD)
     model = build_model(args.model, args.classes)

@@ -4,9 +4,9 @@
         --size 96] [--config catro.toml]
 
 Settings are CONFIG, for drawn traffic signs and a network that is trained first, or those of --config, whose checkpoint
-is there. A target whose runtime is TensorRT runs in ONNX Runtime with CUDA where TensorRT is not installed. Every
-command has its own time limit; one that fails does not keep the next from being tried. Writes FOLDER/on_gpu.json: the
-machine, commands, exit codes, seconds, output, and the run's records. What was kept of such files stands in
+must exist. A target whose runtime is TensorRT runs in ONNX Runtime with CUDA if TensorRT is not installed. Every
+command has its own time limit; after a failed command, the next ones are still tried. Writes FOLDER/on_gpu.json: the
+machine, commands, exit codes, seconds, output, and the run's records. Selected files of this kind are stored in
 benchmarks/results/on_gpu.json.
 """
 
@@ -24,7 +24,7 @@ from benchmarks.common import environment
 from catro_deploy.targets import load_target
 
 RESULT = "on_gpu.json"
-# What is kept of a run folder.
+# Records that are kept of a run folder.
 RECORDS = ("plan.json", "recovery.json", "finetune.json", "verify.json", "bench.json")
 CONFIG = """\
 [model]
@@ -52,7 +52,7 @@ title = "CUDA by ONNX Runtime"
 runtime = "onnxruntime-cuda"
 batch = {batch}
 [sources]
-batch = "A choice: as many as the command line says."
+batch = "A choice: the batch size given on the command line."
 """
 
 
@@ -61,16 +61,16 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--target", default="x86-gpu")
-    parser.add_argument("--batch", type=int, default=1, help="images at a time, in ONNX Runtime")
+    parser.add_argument("--batch", type=int, default=1, help="batch size in ONNX Runtime")
     parser.add_argument("--config", type=Path)
     parser.add_argument("--model", default="torchvision:resnet50")
     parser.add_argument("--size", type=int, default=96)
-    parser.add_argument("--limit-s", type=float, default=300, help="for each command")
+    parser.add_argument("--limit-s", type=float, default=300, help="time limit of each command")
     return parser.parse_args()
 
 
 def run(arguments: Sequence[str], folder: Path, limit_s: float) -> dict[str, Any]:
-    """How ``catro-deploy`` ends with these ``arguments`` in ``folder``."""
+    """Run ``catro-deploy`` with ``arguments`` in ``folder``; return its exit code, seconds and output."""
     print("catro-deploy", *arguments, flush=True)
     start = time.monotonic()
     try:
@@ -87,7 +87,7 @@ def run(arguments: Sequence[str], folder: Path, limit_s: float) -> dict[str, Any
 
 
 def main() -> None:
-    """Run every command and keep what it said."""
+    """Run every command and store its output."""
     args = arguments()
     folder = args.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)

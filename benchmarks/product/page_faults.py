@@ -1,11 +1,11 @@
-"""What reused pages and small batches save of pruning, training and evaluation on a CPU.
+"""What reused pages and small batches save in pruning, training and evaluation on a CPU.
 
     OMP_NUM_THREADS=1 python -m benchmarks.product.page_faults [--rounds 3]
 
-Each measurement is a fresh process: pruning (scoring and selection to half the multiply-accumulates), some steps of
-training, or the logits of eight batches, of EfficientNet-Lite0 at 224x224 and, for contrast, ResNet-20 at 32x32, with
-random weights and drawn images. The ways alternate; figures are medians over the rounds. Memory is the peak of the
-process, images and PyTorch included.
+Each measurement is a fresh process: pruning (scoring and selection to half the multiply-accumulates), some training
+steps, or the logits of eight batches, for EfficientNet-Lite0 at 224x224 and, for contrast, ResNet-20 at 32x32, with
+random weights and drawn images. The variants alternate; figures are medians over the rounds. Memory is the peak of the
+process, including images and PyTorch.
 Prints a table; writes benchmarks/results/page_faults.json. Needs timm.
 """
 
@@ -41,7 +41,7 @@ from catro_deploy.training.normalised import NormalisedBatches
 
 @dataclass(frozen=True)
 class Case:
-    """A network, with what it is pruned on and trained with."""
+    """A network, with the sizes of its pruning and training."""
 
     model: str
     size: int
@@ -74,7 +74,7 @@ def arguments() -> argparse.Namespace:
 
 
 def pruning(case: Case, way: str) -> Callable[[], object]:
-    """Draw images and return what prunes the network on them."""
+    """Draw images and return a function that prunes the network on them."""
     model, shape = build_model(case.model, case.classes), (3, case.size, case.size)
     at_once = images_at_once(model, shape, case.batch_size) if SMALL in way else case.batch_size
     drawing = argparse.Namespace(classes=case.classes, samples=case.samples, size=case.size, batch_size=at_once)
@@ -92,7 +92,7 @@ def pruning(case: Case, way: str) -> Callable[[], object]:
 
 
 def training(case: Case) -> Callable[[], object]:
-    """Draw images and return what trains the network on them for one epoch, without validation."""
+    """Draw images and return a function that trains the network on them for one epoch, without validation."""
     model, images = build_model(case.model, case.classes), draw_split(case, case.training_batch * case.training_steps)
     none = MemorySplit(images.pixels[:0], images.labels[:0])
     settings = FinetuneSettings(epochs=1, batch_size=case.training_batch, compute="cpu", augment="none")
@@ -106,7 +106,7 @@ def training(case: Case) -> Callable[[], object]:
 
 
 def evaluation(case: Case) -> Callable[[], object]:
-    """Draw images and return what computes the network's logits of them."""
+    """Draw images and return a function that computes the network's logits for them."""
     model, images = build_model(case.model, case.classes), draw_split(case, 8 * case.batch_size)
     return lambda: predict(model, images, MEAN, STD, case.batch_size)
 
@@ -118,7 +118,7 @@ def draw_split(case: Case, count: int) -> MemorySplit:
 
 
 def measure(case: Case, work: str, way: str) -> dict[str, float]:
-    """Do ``work`` in this process, and count what it takes."""
+    """Do ``work`` in this process, and measure its time, page faults and peak memory."""
     torch.manual_seed(0)
     if REUSED not in way:
         pages._MALLOC = pages._Malloc(None)  # as without glibc: malloc stays as it is

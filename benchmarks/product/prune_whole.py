@@ -1,13 +1,13 @@
-"""Time and memory of a whole pruning under a budget of latency, reconstruction and all, beside the latency profile.
+"""Time and memory of a complete pruning under a latency budget, with reconstruction but without the latency profile.
 
     python -m benchmarks.product.prune_whole --cifar10 FOLDER --photographs FOLDER --weights FOLDER \\
         [--networks NAME@SIZE ...]
 
-For a Jetson, whose latency is an estimate, so that nothing is profiled or timed here: what is left is measuring worth,
-allocating, choosing channels and solving layers, from 1,000 images, and ONNX. One process a network, on one thread.
---weights holds cifar10_resnet{20,56}.pth; other networks have random weights with statistics of the images in their
-batch norms, which takes as long. Folders are image folders (train/<class>/*). Prints a table; writes
-benchmarks/results/prune_whole.json.
+The target is a Jetson, whose latency is estimated, so that nothing is profiled or timed here. This leaves measuring
+worth, allocating, choosing channels and reconstructing layers, from 1,000 images, and the export to ONNX. One process
+per network, on one thread. --weights holds cifar10_resnet{20,56}.pth; other networks have random weights and the
+statistics of the images in their batch norms, which takes the same time. Folders are image folders (train/<class>/*).
+Prints a table; writes benchmarks/results/prune_whole.json.
 """
 
 import argparse
@@ -54,7 +54,7 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
     root = args.cifar10 if int(size) == 32 else args.photographs
     data = open_dataset(DataSettings(name="imagefolder", root=root), (int(size), int(size)), 3)
     drawn = labelled_batches(data.train, data.classes, IMAGES // len(data.classes), 50, seed=0)
-    # Without labels, which would show that random weights guess; made as they are read, as a DataLoader makes them.
+    # Without labels, which would reveal that random weights guess; created when they are read, as by a DataLoader.
     batches = (normalise(images, MEAN, STD) for images, _ in drawn)
     model = build_model(model_name, len(data.classes))
     weights = args.weights / f"cifar10_{model_name.removeprefix('cifar_')}.pth"
@@ -78,7 +78,7 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure each network in a process of its own, print, write."""
+    """Measure each network in a separate process, print, write."""
     args = arguments()
     if args.one:
         print(json.dumps(measure(args.one, args)))
