@@ -1,10 +1,10 @@
-"""The roofline's parameters, fitted on a random tenth of what was measured on a V100, and how far off it then is.
+"""Fit the roofline's parameters on a random tenth of the measurements on a V100, and evaluate its errors.
 
     python -m benchmarks.roofline.evaluate --data FOLDER
 
-FOLDER holds latency/v100_tensorrt_*.csv.gz. Judges on the other nine tenths, and on latencies published for other GPUs,
-on which nothing is tuned. Prints tables; writes benchmarks/results/roofline.json, calibration/roofline/v100.toml and
-docs/roofline.md. The same data give the same figures.
+FOLDER holds latency/v100_tensorrt_*.csv.gz. Errors are evaluated on the other nine tenths, and on latencies published
+for other GPUs, on which nothing is tuned. Prints tables; writes benchmarks/results/roofline.json,
+calibration/roofline/v100.toml and docs/roofline.md. The same data give the same figures.
 """
 
 import argparse
@@ -41,8 +41,8 @@ PARAMETERS = CHECKOUT / "calibration" / "roofline" / "v100.toml"
 PAGE = DOCS / "roofline.md"
 TEXT = Path(__file__).with_name("page.md")
 HEAD = """\
-# How TensorRT's kernels use a GPU: parameters of the roofline; catro_deploy/latency/kernels.py says what each means.
-# Written by benchmarks/roofline/evaluate.py; docs/roofline.md says how far off they are. Do not edit.
+# How TensorRT's kernels use a GPU: parameters of the roofline, described in catro_deploy/latency/kernels.py.
+# Written by benchmarks/roofline/evaluate.py; errors are in docs/roofline.md. Do not edit.
 
 """
 SOURCE = {
@@ -58,7 +58,7 @@ HEADS = ("n", "RMSPE", "±10%", "±20%", "±30%", "Spearman", "median error")
 
 
 def groups(records: Records) -> dict[str, Any]:
-    """What the errors are reported by: title to mask."""
+    """The groups for which errors are reported: title to mask."""
     depthwise, batch, size = records["depthwise"], records["batch"], records["in_size"]
     found = {
         "all": np.ones(len(records), bool),
@@ -83,7 +83,7 @@ def groups(records: Records) -> dict[str, Any]:
 
 
 def judge(folder: Path, precision: str) -> tuple[Kernels, dict[str, Any]]:
-    """Fit on a tenth; errors on the rest."""
+    """Fit on a tenth, and compute the errors on the rest."""
     train, rest = split(v100.read(folder, precision))
     kernels = fit(train, precision)
     predicted, measured = predict(rest, kernels, precision), rest["latency_us"]
@@ -104,7 +104,7 @@ def judge(folder: Path, precision: str) -> tuple[Kernels, dict[str, Any]]:
 
 
 def span(shares: Iterable[float]) -> str:
-    """The least and the largest share."""
+    """The smallest and the largest share."""
     found = sorted(shares)
     return f"{found[0]:.0%} to {found[-1]:.0%}"
 
@@ -122,7 +122,7 @@ def error_table(judged: dict[str, Any], names: list[str]) -> str:
 
 
 def form_table(judged: dict[str, Any]) -> str:
-    """What each part of the formula is worth."""
+    """The contribution of each part of the formula."""
     rows = [
         [name, *(" ".join(f"{one['forms'][name][key]:.0%}" for key in SHOWN) for one in judged.values())]
         for name in ["textbook roofline", *reversed(FORMS)]
@@ -137,11 +137,11 @@ def width_table(judged: dict[str, Any]) -> str:
         for p, one in judged.items()
         for batch, pairs in one["widths"].items()
     ]
-    return table(["", "", "pairs of widths", "ratio within ±20%", "right one named slower"], rows)
+    return table(["", "", "pairs of widths", "ratio within ±20%", "slower one identified"], rows)
 
 
 def published_table(rows: list[tuple[Published, float]]) -> str:
-    """Estimates beside what others published."""
+    """Estimates compared with published latencies."""
     heads = [
         "network",
         "system",
@@ -200,7 +200,7 @@ def write_page(kernels: dict[str, Kernels], judged: dict[str, Any], rows: list[t
 
 
 def main() -> None:
-    """Fit, judge, write."""
+    """Fit, evaluate, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     args = parser.parse_args()

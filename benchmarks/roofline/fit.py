@@ -1,4 +1,4 @@
-"""Fits the roofline's parameters to convolutions measured on a V100; benchmarks/roofline/evaluate.py says on which."""
+"""Fits the roofline's parameters to convolutions measured on a V100; see benchmarks/roofline/evaluate.py."""
 
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -19,7 +19,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Figures:
-    """A Gpu."""
+    """A GPU, following the protocol ``Gpu``."""
 
     sms: int
     clock_mhz: float
@@ -33,12 +33,13 @@ class Figures:
 V100 = Figures(80, 1530, 128, 1024, 512, 900, 6)
 RATES = {"fp32": 128.0, "fp16": 1024.0, "int8": 512.0}
 SEED = 0
-# Errors beyond this (of the logarithm) weigh less: kernels that fell back to something else are not to be followed.
+# Errors beyond this (of the logarithm) weigh less: the fit must not follow kernels that fell back to something else.
 OUTLYING = 0.15
 ALL = 1e9
 
-# Found by trying multiples: what input channels, those of a first layer, and all channels in memory count as; and the
-# narrowest tile. The rest is fitted from these values on; what a precision's kernels do without is fixed.
+# Found by trying multiples: those that input channels, those of a first layer, and all channels in memory are rounded
+# up to; and the narrowest tile. The other parameters are fitted, starting from DENSE and DEPTHWISE; FIXED holds those
+# that the kernels of a precision do not use.
 FOUND = {
     "fp32": {"element_bytes": 4, "in_multiple": 4, "first_multiple": 4, "memory_multiple": 1, "least_columns": 32},
     "fp16": {"element_bytes": 2, "in_multiple": 32, "first_multiple": 8, "memory_multiple": 8, "least_columns": 64},
@@ -61,7 +62,7 @@ DEPTHWISE = {"depthwise_layout_us": 2.0, "depthwise_efficiency": 0.1, "depthwise
 FITTED = (*DENSE, *DEPTHWISE)
 AT_MOST = {"efficiency": 1.0, "bandwidth": 1.0, "depthwise_efficiency": 1.0, "depthwise_bandwidth": 1.0}
 
-# Simpler forms: what is taken away, as parameters that are not fitted but have these values.
+# Simpler forms: parameters that are not fitted but have these values, so that a part of the formula has no effect.
 FORMS: dict[str, dict[str, float]] = {
     "all parts": {},
     "no quick kernels": {"quick_outputs": ALL, "quick_gain": 1.0},
@@ -83,14 +84,14 @@ FORMS: dict[str, dict[str, float]] = {
 
 
 def split(records: Records) -> tuple[Records, Records]:
-    """A random tenth to fit on and the rest to judge by."""
+    """A random tenth to fit on, and the rest to evaluate on."""
     order = np.random.default_rng(SEED).permutation(len(records))
     tenth = len(records) // 10
     return records[np.sort(order[:tenth])], records[np.sort(order[tenth:])]
 
 
 def as_conv(records: Records, depthwise: bool) -> Conv:
-    """The records, all depthwise or none, as what the roofline takes."""
+    """The records, all depthwise or none, as input of the roofline."""
     outputs = np.ceil(records["in_size"] / records["stride"]) ** 2 * records["batch"]
     return Conv(
         outputs,
@@ -113,7 +114,7 @@ def predict(records: Records, kernels: Kernels, precision: str) -> Floats:
 
 
 def fit(records: Records, precision: str, without: dict[str, float] | None = None) -> Kernels:
-    """Fit all parameters, rounded to four digits; those of ``without`` are given."""
+    """Fit all parameters, rounded to four digits, except those given by ``without``."""
     given = FIXED[precision] | (without or {})
     start: dict[str, Any] = FOUND[precision] | DENSE | DEPTHWISE | given | {"clock_mhz": V100.clock_mhz}
     kernels = Kernels(**start)
@@ -125,7 +126,7 @@ def fit(records: Records, precision: str, without: dict[str, float] | None = Non
 
 
 def _fit(records: Records, kernels: Kernels, precision: str, names: list[str]) -> Kernels:
-    """Least squares on the logarithm, robust, over the logarithms of the parameters, from several starts."""
+    """Robust least squares on the logarithm, over the logarithms of the parameters, from several starts."""
     conv = as_conv(records, bool(records["depthwise"][0]))
     measured = np.log(records["latency_us"])
     upper = np.log([AT_MOST.get(name, ALL) for name in names])
@@ -160,9 +161,9 @@ def _fit(records: Records, kernels: Kernels, precision: str, names: list[str]) -
 
 
 def plain(train: Records, rest: Records, precision: str) -> Floats:
-    """Microseconds for each of ``rest`` by the textbook's roofline, fitted on ``train``: three parameters.
+    """Microseconds for each of ``rest`` by the textbook roofline, fitted on ``train``: three parameters.
 
-    A launch, and the longer of arithmetic at a share of the peak and memory at a share of the bandwidth.
+    A launch, plus the longer of arithmetic at a share of the peak and memory at a share of the bandwidth.
     """
     element_bytes = FOUND[precision]["element_bytes"]
 
@@ -185,7 +186,7 @@ def plain(train: Records, rest: Records, precision: str) -> Floats:
 
 
 def accuracy(predicted: Floats, measured: Floats) -> dict[str, float]:
-    """How predictions compare with measurements: shares of 1; ``bias`` is the median of the relative errors."""
+    """Errors of predictions against measurements, as shares of 1; ``bias`` is the median of the relative errors."""
     error = predicted / measured - 1
     within = {f"within_{share}": float(np.mean(np.abs(error) <= share / 100)) for share in (10, 20, 30)}
     rank = float(spearmanr(predicted, measured).statistic)
@@ -199,10 +200,10 @@ def accuracy(predicted: Floats, measured: Floats) -> dict[str, float]:
 
 
 def width_pairs(predicted: Floats, records: Records) -> dict[str, float]:
-    """How well the estimate tells what another width of the same layer costs: random pairs alike in all but channels.
+    """How well the estimate predicts the cost of another width of a layer: random pairs that differ only in channels.
 
     ``ratio_within_20``: share of pairs whose ratio of latencies is predicted within 20%. ``order``: share of pairs
-    measured 10% or more apart of which the estimate says that the slower one is slower.
+    measured 10% or more apart for which the estimate identifies the slower one.
     """
     shuffled = np.random.default_rng(SEED).permutation(len(records))
     shape = records[["depthwise", "batch", "in_size", "kernel", "stride", "fused"]][shuffled]

@@ -1,4 +1,4 @@
-"""Latencies that others published, to hold the roofline against; nothing is tuned on them."""
+"""Published latencies to compare the roofline with; nothing is tuned on them."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -17,7 +17,7 @@ __all__ = ["ROWS", "Published", "estimate_ms"]
 
 @dataclass(frozen=True)
 class Published:
-    """A published mean latency at 224x224. ``figures`` names the target whose GPU stands for the system."""
+    """A published mean latency at 224x224. ``figures`` names the target whose GPU represents the system."""
 
     network: str
     system: str
@@ -52,14 +52,14 @@ ROWS = (
 
 
 def estimate_ms(row: Published) -> float:
-    """What the roofline says."""
+    """The roofline's estimate in milliseconds."""
     network = traced(row.network)
     cost = RooflineCost(network.layers, network.groups, gpu_of(row.figures), row.precision, row.batch)
     return cost.predict({group.name: group.width for group in network.groups}) / 1e3
 
 
 def gpu_of(figures: str) -> Gpu:
-    """The GPU of a target, or AGX Xavier's, which has none."""
+    """The GPU of a target, or that of AGX Xavier, which has no target."""
     if figures == XAVIER:
         return Figures(8, 1377, 128, 1024, 2048, 136.5, 0.5)
     gpu = load_target(figures.partition(" ")[0]).gpu
