@@ -1,1 +1,1 @@
-"""How fast fine-tuning is."""
+"""Speed of fine-tuning."""

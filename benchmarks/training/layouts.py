@@ -1,12 +1,12 @@
-"""In which number format and memory layout a CPU trains fastest: what training/compute.py chooses by.
+"""The number format and memory layout in which a CPU trains fastest: the basis of the choice in training/compute.py.
 
     python -m benchmarks.training.layouts [--networks cifar_resnet20@32 cifar_resnet20@32*0.31 ...] [--turns 9]
 
 NAME@SIZE*SHARE is a network for square images of SIZE, of which each layer keeps SHARE of its channels. Milliseconds of
-a forward and backward pass over one batch, eager, and of a forward pass without gradients as the teacher of a
-distillation makes it; the ways take turns, and ratios to float32 in contiguous layout are medians over the turns with
-their quartiles. In bold: what a training chooses by itself on this machine. Weights are random. Prints a table; writes
-benchmarks/results/layouts.json, where other processors' rows stay.
+an eager forward and backward pass over one batch, and of a forward pass without gradients, as by the teacher of a
+distillation. The variants take turns, and ratios to float32 in contiguous layout are medians over the turns with their
+quartiles. In bold: the choice of a training on this machine by default. Weights are random. Prints a table; writes
+benchmarks/results/layouts.json, where rows of other processors are kept.
 """
 
 import argparse
@@ -54,7 +54,7 @@ def arguments() -> argparse.Namespace:
 
 
 def build(network: str) -> tuple[nn.Module, int]:
-    """The network that NAME@SIZE*SHARE means, and the size of its images."""
+    """The network specified by NAME@SIZE*SHARE, and the size of its images."""
     name, _, size_and_share = network.partition("@")
     size, _, share = size_and_share.partition("*")
     model = build_model(name, CLASSES)
@@ -65,7 +65,7 @@ def build(network: str) -> tuple[nn.Module, int]:
 
 
 def step(model: nn.Module, hardware: Hardware, images: torch.Tensor) -> None:
-    """One pass forward and, if the model is in training mode, backward."""
+    """One forward pass and, if the model is in training mode, a backward pass."""
     with torch.set_grad_enabled(model.training), striding_first(model):
         with hardware.autocast():
             answers = model(images.contiguous(memory_format=hardware.memory_format))
@@ -74,7 +74,7 @@ def step(model: nn.Module, hardware: Hardware, images: torch.Tensor) -> None:
 
 
 def measure(network: str, batch: int, turns: int) -> dict[str, Any]:
-    """Time all ways of training ``network`` and of asking it."""
+    """Time training steps of ``network`` and its forward passes as a teacher, in all variants."""
     model, size = build(network)
     images = torch.rand(batch, 3, size, size)
     chosen = choose_hardware(model, "cpu", amp=True)
@@ -92,7 +92,7 @@ def measure(network: str, batch: int, turns: int) -> dict[str, Any]:
 
 
 def shown(row: dict[str, Any]) -> list[list[str]]:
-    """Two lines of the printed table; what is chosen is in bold."""
+    """Two lines of the printed table; the choice is in bold."""
     lines = []
     for use in ("training", "teacher"):
         cells = [

@@ -1,13 +1,13 @@
-"""Reading photographs for training beside a plain torchvision DataLoader, and the start on a large tree of files.
+"""Reading photographs for training compared with a plain torchvision DataLoader, and start-up on a large file tree.
 
     python -m benchmarks.training.loading --photographs FOLDER [--images 512] [--rounds 5] [--files 200000]
 
-Both crop at random to 224x224, mirror and normalise; ``augment = "photos"`` also varies colours, and so does a second
-plain loader, with ColorJitter. Files are mosaics of the photographs below FOLDER, saved as JPEG of the sizes of a small
-image, of most of ImageNet's, and of a camera's. All are in the system's cache, and nothing trains meanwhile. The ways
-alternate; ratios are medians over the rounds. For the start, a tree of --files files is opened by fresh processes until
-the first batch is there, the first time without and the second with a kept listing. Prints tables; writes
-benchmarks/results/loading.json.
+Both apply random crops to 224x224, random flips and normalisation; ``augment = "photos"`` also varies colours, and so
+does a second plain loader, with ColorJitter. Files are mosaics of the photographs below FOLDER, saved as JPEG in the
+sizes of a small image, of most ImageNet images, and of a camera image. All are in the system's cache, and nothing
+trains meanwhile. The loaders alternate; ratios are medians over the rounds. For start-up, fresh processes open a tree
+of --files files until the first batch is available, the first time without and the second time with a stored listing.
+Prints tables; writes benchmarks/results/loading.json.
 """
 
 import argparse
@@ -41,7 +41,7 @@ WORKERS = (1, 2)
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 OURS, PLAIN, JITTERED = "photos", "plain", "plain, ColorJitter"
 CLASSES_OF_TREE = 200
-# A folder that has just been written is not trusted to be settled.
+# The stored listing of a folder that was modified just before is not trusted.
 PAUSE_S = 3
 
 
@@ -49,15 +49,15 @@ def arguments() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--photographs", type=Path, help="a folder with JPEGs below it")
-    parser.add_argument("--images", type=int, default=512, help="in each pass")
+    parser.add_argument("--images", type=int, default=512, help="images in each pass")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--files", type=int, default=200_000, help="of the tree")
+    parser.add_argument("--files", type=int, default=200_000, help="files of the tree")
     parser.add_argument("--start", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
 def make_photographs(photographs: Path, folder: Path, size: tuple[int, int], count: int) -> None:
-    """Write ``count`` JPEGs of ``size`` (width, height) to train on, each of four photographs or one."""
+    """Write ``count`` JPEGs of ``size`` (width, height) to train on, each made of four photographs or one."""
     sources = sorted(path for path in photographs.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
     rng = np.random.default_rng(0)
     for number in range(count + 2):
@@ -74,7 +74,7 @@ def make_photographs(photographs: Path, folder: Path, size: tuple[int, int], cou
 
 
 def plain_loader(folder: Path, workers: int, jitter: bool) -> Iterable[Any]:
-    """As in torchvision's reference of training."""
+    """A loader as in torchvision's training reference."""
     colours = [v2.ColorJitter(brightness=0.2, contrast=0.4, saturation=0.4)] if jitter else []
     transform = v2.Compose(
         [
@@ -91,7 +91,7 @@ def plain_loader(folder: Path, workers: int, jitter: bool) -> Iterable[Any]:
 
 
 def batches_of(folder: Path, workers: int | None) -> SplitBatches:
-    """What a training with ``augment = "photos"`` reads."""
+    """The batches of a training with ``augment = "photos"``."""
     settings = DataSettings(name="imagefolder", root=folder, validation=0.01, workers=workers)
     options = FinetuneSettings(augment="photos", batch_size=BATCH, compute="cpu")
     train = open_dataset(settings, (SIDE, SIDE), 3).train
@@ -99,7 +99,7 @@ def batches_of(folder: Path, workers: int | None) -> SplitBatches:
 
 
 def images_per_second(epoch: Callable[[], Iterable[Any]]) -> float:
-    """Of one pass over all batches."""
+    """Images per second of one pass over all batches."""
     with reused_pages():  # as in a training
         began, count = time.perf_counter(), 0
         for images, _ in epoch():
@@ -130,7 +130,7 @@ def rates(photographs: Path, images: int, rounds: int) -> list[dict[str, Any]]:
 
 
 def make_tree(photographs: Path, folder: Path, files: int) -> None:
-    """Class folders with hard links to few photographs: names and inodes count here, not pixels."""
+    """Class folders with hard links to a few photographs: names and inodes count here, not pixels."""
     make_photographs(photographs, folder / "sources", (SIDE, SIDE), CLASSES_OF_TREE)
     sources = sorted((folder / "sources" / "train").rglob("*.jpg"))
     for number, source in enumerate(sources):
@@ -142,8 +142,8 @@ def make_tree(photographs: Path, folder: Path, files: int) -> None:
 
 
 def start(root: Path) -> dict[str, float]:
-    """Seconds until the listing and the first batch of ``root`` are there, and the memory that this process took."""
-    import torchvision  # noqa: F401 - seconds, and not the tree's
+    """Seconds until the listing and the first batch of ``root`` are available, and the memory used by this process."""
+    import torchvision  # noqa: F401 - its import takes seconds that must not count
 
     before, began = peak_memory_bytes(), time.perf_counter()
     batches = batches_of(root, None)
@@ -158,7 +158,7 @@ def start(root: Path) -> dict[str, float]:
 
 
 def starts(photographs: Path, files: int) -> list[dict[str, float]]:
-    """The first and the second start on a new tree."""
+    """The first and the second start-up on a new tree."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ["CATRO_CACHE"] = str(Path(folder, "cache"))
         make_tree(photographs, Path(folder), files)
@@ -168,7 +168,7 @@ def starts(photographs: Path, files: int) -> list[dict[str, float]]:
 
 
 def ratio(row: dict[str, Any], way: str) -> float:
-    """How many times as fast as ``way`` ours is, the median over the rounds."""
+    """Speedup of ours over ``way``, the median over the rounds."""
     return median(turn[OURS] / turn[way] for turn in row["rounds"])
 
 

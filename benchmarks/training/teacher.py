@@ -1,9 +1,9 @@
-"""What the teacher's answers cost in a step of distillation: the network as it is, folded, folded and compiled.
+"""Cost of the teacher's forward pass in a step of distillation: the network as it is, folded, folded and compiled.
 
     python -m benchmarks.training.teacher [--models cifar_resnet20@32 torchvision:resnet50@96] [--turns 15]
 
-Milliseconds of a forward pass without gradients over one batch, in the number format and layout of the training; the
-ways take turns, and ratios are medians over the turns with their quartiles. Weights are random. Prints a table; writes
+Milliseconds of a forward pass without gradients over one batch, in the number format and layout of the training. The
+variants take turns; ratios are medians over the turns with their quartiles. Weights are random. Prints a table; writes
 benchmarks/results/teacher.json.
 """
 
@@ -58,7 +58,7 @@ def answers(name: str, batch: int) -> list[Callable[[], torch.Tensor]]:
 
 
 def measure(name: str, batch: int, turns: int) -> dict[str, Any]:
-    """Time the ways, interleaved."""
+    """Time the variants, interleaved."""
     ways = answers(name, batch)
     kept = times_ms(ways, turns)
     ratios = [[turn[0] / turn[place] for turn in kept] for place in range(len(WAYS))]

@@ -1,11 +1,11 @@
-"""Fine-tuning beside a plain loop: DataLoader with workers, torchvision's transforms image by image, eager float32.
+"""Fine-tuning compared with a plain loop: DataLoader with workers, torchvision transforms per image, eager float32.
 
     python -m benchmarks.training.throughput --data FOLDER --checkpoint gtsrb_resnet20.pth [--epochs 3] [--rounds 3]
 
-One network, ResNet-20 pruned for GTSRB's speed limits to a tenth of its multiply-accumulates, fine-tuned from the same
-weights by both, with the same optimiser, schedule, epochs and kind of augmentation, interleaved. The plain loop keeps
-its images decoded in memory, so that no disk is measured. Seconds of an epoch include the validation after it;
-compiling, which happens once before the first epoch, stands beside them. Prints a table; writes
+One network, ResNet-20 pruned for GTSRB's speed limits to a tenth of its multiply-accumulates, is fine-tuned from the
+same weights by both, with the same optimiser, schedule, epochs and kind of augmentation, interleaved. The plain loop
+keeps its images decoded in memory, so that disk access is not measured. Seconds of an epoch include the validation
+after it; compilation, which happens once before the first epoch, is reported separately. Prints a table; writes
 benchmarks/results/throughput.json.
 """
 
@@ -49,12 +49,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--checkpoint", type=Path, required=True)
     parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--rounds", type=int, default=3, help="how often each trains, with other seeds")
+    parser.add_argument("--rounds", type=int, default=3, help="trainings of each, with different seeds")
     return parser.parse_args()
 
 
 def settings_of(args: argparse.Namespace) -> Settings:
-    """What both train by."""
+    """The settings of both trainings."""
     normalisation = {"mean": [0.3403, 0.3121, 0.3214], "std": [0.2724, 0.2608, 0.2669]}
     sections = {
         "model": {"name": "cifar_resnet20", "checkpoint": args.checkpoint, **normalisation},
@@ -72,7 +72,7 @@ def settings_of(args: argparse.Namespace) -> Settings:
 
 
 class Decoded(TorchDataset[tuple[torch.Tensor, int]]):
-    """Images as ``transform`` makes them from what an image library gives."""
+    """PIL images, passed through ``transform``."""
 
     def __init__(self, split: Split, transform: Callable[[Any], torch.Tensor]) -> None:
         pixels = split.images(np.arange(len(split.labels)))
@@ -87,7 +87,7 @@ class Decoded(TorchDataset[tuple[torch.Tensor, int]]):
 
 
 def plain_loader(train: Split, plan: Plan) -> DataLoader[tuple[torch.Tensor, int]]:
-    """Images varied as the kind ``signs`` varies them."""
+    """A loader with the augmentation of the kind ``signs``."""
     transform = v2.Compose(
         [
             v2.RandomAffine(10, translate=(0.08, 0.08), scale=(1 / 1.15, 1.15), shear=6),
@@ -106,7 +106,7 @@ def plain_loader(train: Split, plan: Plan) -> DataLoader[tuple[torch.Tensor, int
 def train_plainly(
     model: nn.Module, train: Split, validation: Split, plan: Plan, settings: FinetuneSettings
 ) -> tuple[list[float], float]:
-    """Seconds of each epoch, and the validation accuracy in the end."""
+    """Seconds of each epoch, and the final validation accuracy."""
     loader = plain_loader(train, plan)
     optimizer = torch.optim.SGD(
         model.parameters(),
@@ -138,7 +138,7 @@ def train_plainly(
 def train_ours(
     model: nn.Module, train: Split, validation: Split, plan: Plan, settings: FinetuneSettings
 ) -> tuple[list[float], float, float]:
-    """Seconds of each epoch, the validation accuracy in the end, and the seconds outside of epochs."""
+    """Seconds of each epoch, the final validation accuracy, and the seconds outside of epochs."""
     with tempfile.TemporaryDirectory() as folder:
         state, began = Path(folder, "state.safetensors"), time.monotonic()
         history = fit(TrainingJob(model, train, validation, settings, plan.mean, plan.std, "training"), state, Silent())
