@@ -1,4 +1,4 @@
-"""What every benchmark needs: its environment, a table, a fresh process, and a place for its results."""
+"""Functions shared by all benchmarks: environment, tables, fresh processes, and storage of results."""
 
 import json
 import os
@@ -35,14 +35,14 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def processor() -> str:
-    """What this machine's processor calls itself."""
+    """The model name that this machine's processor reports."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     names = [line.partition(":")[2].strip() for line in lines if "model name" in line]
     return names[0] if names else platform.processor()
 
 
 def environment() -> dict[str, Any]:
-    """Where and with what a benchmark runs."""
+    """The machine, software versions and date of a benchmark."""
     return {
         "processor": processor(),
         "cores": os.cpu_count(),
@@ -57,14 +57,14 @@ def environment() -> dict[str, Any]:
 
 
 def peak_memory_bytes() -> int:
-    """The most memory that this process has held so far, mapped files counted."""
-    # Not getrusage: its figure is inherited from the process that started this one.
+    """Peak memory of this process so far, including mapped files."""
+    # Not getrusage: its value is inherited from the parent process.
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line.split()[1] for line in lines if line.startswith("VmHWM"))) * 1024
 
 
 def times_ms(ways: Sequence[Callable[[], object]], turns: int) -> list[list[float]]:
-    """What each of ``ways`` takes, by turn, after two turns that warm up."""
+    """Milliseconds of each of ``ways``, by turn, after two warm-up turns."""
     found: list[list[float]] = []
     for _ in range(2 + turns):
         found.append([])
@@ -82,7 +82,7 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def in_fresh_process(module: str, *arguments: str) -> dict[str, Any]:
-    """The JSON object on the last line that ``python -m module`` prints, run with ``arguments``."""
+    """Run ``python -m module`` with ``arguments`` and return the JSON object on the last line that it prints."""
     command = [sys.executable, "-m", module, *arguments]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -90,13 +90,13 @@ def in_fresh_process(module: str, *arguments: str) -> dict[str, Any]:
 
 
 def write_result(name: str, content: dict[str, Any]) -> None:
-    """Write ``content`` to benchmarks/results/``name``; rows that are new or changed get a stamp of their code."""
+    """Write ``content`` to benchmarks/results/``name``; new and changed rows get a stamp of their code."""
     if made := provenance.stamp():
         provenance.stamp_(content, read_result(name), made)
     write_json(RESULTS / name, content)
 
 
 def read_result(name: str) -> dict[str, Any]:
-    """Read what an earlier run wrote, or nothing."""
+    """Read what an earlier run wrote; empty if there is no such file."""
     path = RESULTS / name
     return json.loads(path.read_text()) if path.is_file() else {}

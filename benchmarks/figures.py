@@ -1,10 +1,10 @@
-"""Whether the measured figures of the documentation stand in benchmarks/results, rounded as they are printed.
+"""Check that the measured figures of the documentation match benchmarks/results, rounded as printed.
 
     python -m benchmarks.figures
 
-A figure is a number with a unit in running text or a table. benchmarks/figures.toml says of each paragraph, list item
-or line of a table where its figures come from; a figure may match only values that are named there. Pages that a
-benchmark writes are made from the results, and not checked.
+A figure is a number with a unit in running text or a table. benchmarks/figures.toml lists, for each paragraph, list
+item or line of a table, where its figures come from; a figure may match only values that are listed there. Pages
+written by a benchmark are generated from the results and not checked.
 """
 
 import re
@@ -22,7 +22,7 @@ from benchmarks.common import CHECKOUT, DOCS, read_result
 SOURCES = Path(__file__).with_name("figures.toml")
 README = CHECKOUT / "README.md"
 WRITTEN = "Do not edit"
-# Made of benchmarks/roofline/page.md and results.
+# Generated from benchmarks/roofline/page.md and results.
 NOT_CHECKED = ("docs/roofline.md",)
 FIGURE = re.compile(
     r"(?<![\w./^-])(\d[\d,]*(?:\.(\d+))?)\s?(%|x\b|(?:ms|us|s|min|minutes|seconds|times|points?|nats)\b)"
@@ -32,7 +32,7 @@ BLOCK_ENDS = re.compile(r"\n\s*\n|\n(?=\s*(?:[|]|- |\d+\. ))")
 
 
 def problems(page: str, text: str, entries: list[dict[str, Any]]) -> list[str]:
-    """What is wrong with the figures of ``page``, whose Markdown is ``text``."""
+    """The problems with the figures of ``page``, whose Markdown is ``text``."""
     found, used = [], set()
     for block in BLOCK_ENDS.split(NOT_TEXT.sub(" ", text)):
         block = " ".join(block.split())
@@ -46,19 +46,19 @@ def problems(page: str, text: str, entries: list[dict[str, Any]]) -> list[str]:
             for printed, match in figures.items()
             if printed not in known and not any(is_rounded(match, value) for value in values)
         ]
-        found += [f"{page}: {printed} is listed and no longer there: {block[:60]}" for printed in known - set(figures)]
+        found += [f"{page}: {printed} is listed but not in the text: {block[:60]}" for printed in known - set(figures)]
     unused = [entry["text"] for place, entry in enumerate(entries) if place not in used]
     return found + [f"{page}: no such text: {text}" for text in unused]
 
 
 def named(entry: Mapping[str, Any]) -> Iterator[str]:
-    """Figures that no result is behind: not measured, or measured by hand."""
+    """Figures without a stored result: not measured, or measured by hand."""
     yield from entry.get("stated", {})
     yield from entry.get("by_hand", {})
 
 
 def entry_values(entry: Mapping[str, Any]) -> list[float]:
-    """The values that the paths of ``entry`` name, FILE/KEY/.../KEY with * for any part of a key, or their means."""
+    """The values, or means of values, at the paths of ``entry``: FILE/KEY/.../KEY, with * for any part of a key."""
     values = [value for path in entry.get("values", []) for value in values_of(path)]
     return values + [fmean(values_of(path)) for path in entry.get("means", [])]
 
@@ -72,23 +72,23 @@ def values_of(path: str) -> tuple[float, ...]:
         pairs = [pair for one in places for pair in (one.items() if isinstance(one, dict) else enumerate(one))]
         places = [value for name, value in pairs if fnmatchcase(str(name), key)]
     if not places:
-        raise LookupError(f"{path} names nothing in benchmarks/results")
+        raise LookupError(f"{path} matches nothing in benchmarks/results")
     return tuple(float(value) for value in places)
 
 
 def is_rounded(match: re.Match[str], value: float) -> bool:
-    """Whether ``value`` is printed like this; a share as percent."""
+    """Whether ``value`` is printed like ``match``; shares are printed as percent."""
     shown = value * 100 if match[3] == "%" else value
     return f"{shown:.{len(match[2] or '')}f}" == match[1].replace(",", "")
 
 
 def sources() -> dict[str, list[dict[str, Any]]]:
-    """By page, the entries of benchmarks/figures.toml."""
+    """The entries of benchmarks/figures.toml by page."""
     return tomllib.loads(SOURCES.read_text(encoding="utf-8"))
 
 
 def pages() -> dict[str, str]:
-    """README and all hand-written pages of the documentation but NOT_CHECKED, by their path in the checkout."""
+    """README and all hand-written pages of the documentation except NOT_CHECKED, by their path in the checkout."""
     texts = {
         path.relative_to(CHECKOUT).as_posix(): path.read_text(encoding="utf-8")
         for path in (README, *sorted(DOCS.rglob("*.md")))
@@ -97,12 +97,12 @@ def pages() -> dict[str, str]:
 
 
 def all_problems() -> list[str]:
-    """What is wrong with the figures of README and documentation."""
+    """The problems with the figures of README and documentation."""
     listed = sources()
     return [line for page, text in pages().items() for line in problems(page, text, listed.get(page, []))]
 
 
 if __name__ == "__main__":
     found = all_problems()
-    print("\n".join(found) or "All figures stand in the results.")
+    print("\n".join(found) or "All figures match the results.")
     sys.exit(bool(found))

@@ -1,6 +1,6 @@
-"""FastNAS of NVIDIA's Model Optimizer under our budgets: its search by FLOPs, our measuring and run folder.
+"""FastNAS of NVIDIA's Model Optimizer under our budgets: its search by FLOPs, our measurement and run folder.
 
-It needs `pip install nvidia-modelopt torchprofile==0.0.4` where a benchmark runs; 0.47 imports no newer torchprofile.
+Requires `pip install nvidia-modelopt torchprofile==0.0.4`; version 0.47 cannot import a newer torchprofile.
 """
 
 import copy
@@ -28,18 +28,18 @@ from catro_deploy.training.evaluate import accuracy, predict
 
 __all__ = ["kept_groups", "prune_by_fastnas"]
 
-# Widths are multiples of it: half a vector register in float32. Its default, 32, leaves narrow networks as they are.
+# Widths are multiples of this: half a vector register in float32. FastNAS's default, 32, leaves narrow networks whole.
 DIVISOR = 8
 BATCH_SIZE = 256
 
 
 def prune_by_fastnas(settings: Settings, run: RunFolder, timed: TimedWidths) -> Plan:
-    """Prune by FastNAS to the largest share of the FLOPs that meets the budget of latency.
+    """Prune by FastNAS to the largest share of the FLOPs that meets the latency budget.
 
-    It scores widths by accuracy on validation images, one layer at a time, with new batch norm statistics.
+    It scores widths by accuracy on validation images, one layer at a time, with re-estimated batch norm statistics.
 
     Raises:
-        MissedError: none does.
+        MissedError: no share meets the budget.
     """
     original = open_original(settings)
     network = trace(original.model, original.input_shape)
@@ -58,9 +58,9 @@ def prune_by_fastnas(settings: Settings, run: RunFolder, timed: TimedWidths) -> 
 
 
 def fastnas(original: Original, loader: Sequence[torch.Tensor], share: float, scores: Path) -> nn.Module | None:
-    """The best subnet within a ``share`` of the FLOPs; None if there is none. ``scores`` are kept between calls."""
+    """The best subnet within a ``share`` of the FLOPs, or None; the file ``scores`` keeps scores between calls."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of what it was not tested with
+        warnings.simplefilter("ignore")  # about versions that it was not tested with
         import modelopt.torch.prune as mtp
         from modelopt.torch.prune.fastnas import FastNASConfig
 
@@ -98,7 +98,7 @@ def _with_divisor(config: Mapping[str, Any]) -> dict[str, Any]:
 def kept_groups(model: nn.Module, subnet: nn.Module, network: Network) -> tuple[GroupPlan, ...]:
     """What ``subnet``, whose channels are in another order, keeps of each group of ``model``.
 
-    A channel is known by the weight and bias of a batch norm. A group without one is kept whole.
+    A channel is identified by the weight and bias of a batch norm. A group without one is kept whole.
     """
     return tuple(GroupPlan(g.name, g.width, _kept(model, subnet, g), g.producers) for g in network.groups)
 

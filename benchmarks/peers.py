@@ -1,4 +1,4 @@
-"""torch-pruning's pruner under our budgets: its criteria, our measuring, fine-tuning and run folder."""
+"""torch-pruning's pruner under our budgets: its criteria, our measurement, fine-tuning and run folder."""
 
 import copy
 import json
@@ -43,19 +43,19 @@ __all__ = [
 # A network, and what it keeps of each group.
 Candidate = tuple[nn.Module, tuple[GroupPlan, ...]]
 
-# Distance of the strengths that are tried: ratios at which widths become multiples of powers of two are among them.
+# Step between the strengths that are tried: they include ratios at which widths become multiples of powers of two.
 STEP = 1 / 32
 # Networks that keep more of the multiply-accumulates than this multiple of a budget's share are not timed.
 MOST_MACS = 1.25
-# Images whose squared gradients an importance by the Hessian gets, of all classes together.
+# Number of images, over all classes, whose squared gradients an importance by the Hessian gets.
 HESSIAN_IMAGES = 256
 
 
 @dataclass(frozen=True)
 class TimedWidths:
-    """Latencies of cut networks by their widths, kept in ``file``.
+    """Latencies of cut networks by their widths, stored in ``file``.
 
-    A ratio gives the same widths whichever channels an importance prefers: what was measured for one serves them all.
+    A ratio gives the same widths whichever channels an importance prefers: measurements for one serve them all.
     """
 
     file: Path
@@ -63,9 +63,10 @@ class TimedWidths:
     def latencies_us(
         self, groups: Sequence[GroupPlan], measure: Callable[[], CandidateLatency], budget: Budget
     ) -> tuple[float, float]:
-        """Those of a network that keeps ``groups`` and of the original, measured unless they are known.
+        """Latencies of a network that keeps ``groups`` and of the original, measured unless they are known.
 
-        What meets ``budget`` is measured twice and the slower counts: many are tried, and noise makes some seem fast.
+        A network that meets ``budget`` is measured twice, and the slower result counts: many networks are tried, and
+        noise makes some seem fast.
         """
         known = json.loads(self.file.read_text(encoding="utf-8")) if self.file.is_file() else {}
         times = known.setdefault(" ".join(str(len(group.kept)) for group in groups), [])
@@ -78,7 +79,7 @@ class TimedWidths:
 
 
 def meets(budget: Budget, candidate_us: float, original_us: float) -> bool:
-    """Whether a network is as fast as ``budget`` asks."""
+    """Whether a network is as fast as ``budget`` requires."""
     return candidate_us <= budget.limit(original_us)
 
 
@@ -98,11 +99,11 @@ def prune_by_peer(
 ) -> Plan:
     """Prune by torch-pruning's ``importance`` with one ratio for all layers, the smallest that meets the budget.
 
-    Widths are multiples of that of ``round_to`` (None: any) which leaves the network most multiply-accumulates: where
-    odd widths are slow, only far stronger cuts meet a budget than with round ones.
+    Widths are multiples of the number in ``round_to`` (None: any) that keeps the most multiply-accumulates: where odd
+    widths are slow, they need far stronger cuts to meet a budget than round ones.
 
     Raises:
-        MissedError: none does.
+        MissedError: no ratio meets the budget.
     """
     original = open_original(settings)
     network = trace(original.model, original.input_shape)
@@ -132,11 +133,11 @@ def gentlest_cut(
 ) -> Gentlest:
     """What the gentlest cut that meets the budget keeps; strengths up to ``most`` are tried one after the other.
 
-    Latency does not fall steadily with the strength, so that halving an interval would pass over round widths.
-    ``cut_by`` gives None where no cut is as strong.
+    Latency does not decrease monotonically with the strength, so that a binary search would skip round widths.
+    ``cut_by`` returns None if no cut is as strong.
 
     Raises:
-        MissedError: none meets it.
+        MissedError: no cut meets the budget.
     """
     budget = settings.prune.given_budget
     whole = count_macs(original.model, original.input_shape)
@@ -157,10 +158,10 @@ def gentlest_cut(
 
 
 def prune_to_widths(settings: Settings, run: RunFolder, importance: str, widths: Mapping[str, int]) -> Plan:
-    """Prune by torch-pruning's ``importance``; each group keeps as many channels as ``widths`` says."""
+    """Prune by torch-pruning's ``importance``; each group keeps the number of channels in ``widths``."""
     original = open_original(settings)
     network = trace(original.model, original.input_shape)
-    # A ratio half a channel too low: torch-pruning rounds what stays down.
+    # Ratios that are half a channel too low: torch-pruning rounds the number of kept channels down.
     ratios = {
         layer: 1 - (widths[group.name] + 0.5) / group.width
         for group in network.groups
@@ -173,7 +174,7 @@ def prune_to_widths(settings: Settings, run: RunFolder, importance: str, widths:
 
 
 def write_groups(settings: Settings, original: Original, groups: Sequence[GroupPlan], run: RunFolder) -> Plan:
-    """Cut ``original`` to what ``groups`` keep, and write it down."""
+    """Cut ``original`` to what ``groups`` keep, and write the result to ``run``."""
     images, _ = pruning_batches(original, settings)[0]
     return write_pruning(settings, original, Cut(groups), images, run)
 
@@ -187,10 +188,10 @@ def peer_network(
     ratios: Mapping[str, float] | None = None,
     gradients: Sequence[torch.Tensor] = (),
 ) -> Candidate:
-    """``model`` cut by torch-pruning, and what that kept of each group; some layers have ``ratios`` of their own.
+    """``model`` cut by torch-pruning, and what it keeps of each group; ``ratios`` overrides ``ratio`` for some layers.
 
-    Importances that look at gradients find ``gradients``, one for each parameter. A random one draws the same numbers
-    each time.
+    Importances that use gradients read ``gradients``, one for each parameter. A random importance draws the same
+    numbers each time.
     """
     import torch_pruning
 
@@ -229,17 +230,17 @@ def _kept_groups(network: Network, history: Iterable[tuple[str, bool, Sequence[i
 
 
 def needs_gradients(importance: str) -> bool:
-    """Whether torch-pruning's ``importance`` looks at gradients."""
+    """Whether torch-pruning's ``importance`` uses gradients."""
     return "Taylor" in importance or "Hessian" in importance
 
 
 def gradients_of(model: nn.Module, importance: str, batches: Sequence[Labelled]) -> list[torch.Tensor]:
-    """Of the cross entropy of ``batches``, for each parameter of ``model``: what ``importance`` looks at."""
+    """Gradients of the cross entropy of ``batches`` for each parameter of ``model``, as used by ``importance``."""
     return squared_gradients(model, batches) if "Hessian" in importance else summed_gradients(model, batches)
 
 
 def summed_gradients(model: nn.Module, batches: Sequence[Labelled]) -> list[torch.Tensor]:
-    """Sum of the gradients of ``batches``, each batch's the mean of its images'."""
+    """Sum of the gradients of ``batches``; the gradient of a batch is the mean over its images."""
     parameters = list(model.parameters())
     sums = [torch.zeros_like(one) for one in parameters]
     for images, label in batches:
@@ -250,10 +251,10 @@ def summed_gradients(model: nn.Module, batches: Sequence[Labelled]) -> list[torc
 
 
 def squared_gradients(model: nn.Module, batches: Sequence[Labelled]) -> list[torch.Tensor]:
-    """Mean of the squared gradients of single images: the Hessian's diagonal, by Fisher.
+    """Mean of the squared gradients of single images: the Fisher approximation of the Hessian's diagonal.
 
-    ``GroupHessianImportance`` takes it for gradients. Its own ``accumulate_grad`` keeps the last image's alone (1.6.1:
-    it looks up names among parameters).
+    ``GroupHessianImportance`` reads it from the gradients. Its own ``accumulate_grad`` keeps only those of the last
+    image (1.6.1: it looks up names among parameters).
     """
     each = max(1, HESSIAN_IMAGES // max(1, len(batches)))
     single = [(image, label) for images, label in batches for image in images[:each].split(1)]

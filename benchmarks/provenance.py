@@ -1,4 +1,4 @@
-"""The code that made a row: a digest of all modules that a benchmark imports, directly or not.
+"""The code that made a row: a digest of all modules that a benchmark imports, directly or indirectly.
 
 Comments, docstrings and layout do not count. Modules named in strings (``"catro_deploy.agent.bench:bench"``, ``"-m",
 "catro_deploy"``) count as imported. Modules that only print results do not count, nor do files that are not Python,
@@ -21,12 +21,12 @@ Sources = Mapping[str, str]
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 ROOTS = ("benchmarks", "catro_deploy")
-# They write pages and tables, or keep the record of it: no figure depends on them.
+# Modules that write pages and tables, or record the code: no figure depends on them.
 PRINTS = re.compile(r"benchmarks\.(.*(page|_tables)|provenance)")
-# What the package itself offers is imported when it is asked for: only who asks depends on it.
+# The package imports its public names on first use: only modules that use them depend on them.
 LAZY = "catro_deploy"
 OFFERED = {"PrunedModel": "catro_deploy.api", "prune": "catro_deploy.api", "load": "catro_deploy.networks"}
-# Keys of a result file: below these rows stand, by name or in a list; below those files of their own; these are rows.
+# Keys of a result file. ROWS hold rows, by name or in a list; MACHINES hold contents of the same form; PARTS are rows.
 ROWS = ("rows", "networks")
 MACHINES = ("machines", "processors")
 PARTS = ("v100", "x86_cpu")
@@ -43,12 +43,12 @@ def read_sources(root: Path = CHECKOUT) -> dict[str, str]:
     return found
 
 
-# As they were when this process began: what is edited while it runs made none of its rows.
+# Read when this process starts: code edited while it runs made none of its rows.
 SOURCES = read_sources()
 
 
 def depends_on(module: str, sources: Sources) -> set[str]:
-    """``module`` and all that it imports, directly or not, of the modules in ``sources``."""
+    """``module`` and all modules of ``sources`` that it imports, directly or indirectly."""
     found: set[str] = set()
     waiting = [module]
     while waiting:
@@ -60,7 +60,7 @@ def depends_on(module: str, sources: Sources) -> set[str]:
 
 
 def digest(module: str, sources: Sources) -> str:
-    """What stands for the code of ``module`` and all that it depends on."""
+    """The digest of the code of ``module`` and of all modules that it depends on."""
     whole = hashlib.sha256()
     for name in sorted(depends_on(module, sources)):
         whole.update(f"{name}\n{_plain(sources[name])}\n".encode())
@@ -68,7 +68,7 @@ def digest(module: str, sources: Sources) -> str:
 
 
 def stamp() -> dict[str, str] | None:
-    """The benchmark that this process runs, its digest, and the date; nothing if it runs none."""
+    """The benchmark that this process runs, its digest, and the date; None if it does not run a benchmark."""
     module = getattr(getattr(sys.modules["__main__"], "__spec__", None), "name", "")
     if not module.startswith("benchmarks."):
         return None
@@ -76,7 +76,7 @@ def stamp() -> dict[str, str] | None:
 
 
 def stamp_(content: dict[str, Any], stored: Mapping[str, Any], made: dict[str, str]) -> None:
-    """Put ``made`` into each row of ``content`` that does not stand in ``stored`` as it is."""
+    """Add ``made`` to each row of ``content`` that is not in ``stored`` or differs from it."""
     known = dict(named_rows(stored))
     for name, row in named_rows(content):
         if row != known.get(name):
@@ -84,7 +84,7 @@ def stamp_(content: dict[str, Any], stored: Mapping[str, Any], made: dict[str, s
 
 
 def named_rows(content: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """The rows of a result file, each with a name; a file without any is one row, and "all" its name."""
+    """The rows of a result file, each with a name; a file without rows is one row with the name "all"."""
     whole = [("all", content)] if content else []
     return [(name, row) for name, row in [*_rows(content)] or whole if isinstance(row, dict)]
 

@@ -1,4 +1,4 @@
-"""Rows of a benchmark: networks pruned and fine-tuned each by itself, judged alike, in a process of their own."""
+"""Rows of a benchmark: networks pruned and fine-tuned separately, evaluated alike, each in a separate process."""
 
 import json
 import subprocess
@@ -32,12 +32,12 @@ from catro_deploy.training.evaluate import accuracy, predict
 __all__ = ["Row", "finetune_and_judge", "finish_in_own_process", "gpu_of", "retake_statistics_", "run_missing"]
 
 BATCH_SIZE = 256
-# Of which batch norms take their statistics again.
+# Images on which batch norm statistics are re-estimated.
 STATISTICS_IMAGES = 4096
 
 
 class Row(Protocol):
-    """A frozen dataclass: what tells one network of a benchmark from the others."""
+    """A frozen dataclass that identifies one network of a benchmark."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -47,10 +47,10 @@ class Row(Protocol):
 
 
 def finetune_and_judge(row: Row, settings: Settings, work: Path, progress: Progress | None = None) -> None:
-    """Fine-tune the pruned network of ``row``; write its accuracies on the test images and its sizes beside its folder.
+    """Fine-tune the pruned network of ``row``; write accuracies on test images and sizes to a file next to its folder.
 
-    Accuracies are fractions, sizes shares of the original's. The untrained accuracy is that of the network as it was
-    cut, with statistics of its own in its batch norms, or as it was reconstructed. All are judged on the device of the
+    Accuracies are fractions, sizes shares of the original's. The untrained accuracy is that of the network after the
+    cut with re-estimated batch norm statistics, or after reconstruction. All are evaluated on the device of the
     training.
     """
     run = RunFolder(work / row.name)
@@ -88,7 +88,7 @@ def finetune_and_judge(row: Row, settings: Settings, work: Path, progress: Progr
 
 
 def trained_on(device: str) -> dict[str, str]:
-    """What tells a training's ``device``, ``cpu`` or ``cuda``, from others: its name, and PyTorch's version."""
+    """The name of a training's ``device``, which is ``cpu`` or ``cuda``, and PyTorch's version."""
     name = torch.cuda.get_device_name() if device == "cuda" else processor()
     return {"device": name, "torch": torch.__version__}
 
@@ -100,7 +100,7 @@ def gpu_of(result: Mapping[str, Any]) -> str | None:
 
 
 def retake_statistics_(network: nn.Module, train: Split, plan: Plan) -> None:
-    """Let the batch norms of ``network`` forget their means and variances, and take those of plain training images."""
+    """Reset the means and variances in the batch norms of ``network``, and estimate them on plain training images."""
     # Shuffled, since a batch of one class has that class's statistics.
     order = np.random.default_rng(0).permutation(len(train.labels))[:STATISTICS_IMAGES]
     pieces = np.array_split(order, -(-len(order) // BATCH_SIZE))
@@ -108,11 +108,11 @@ def retake_statistics_(network: nn.Module, train: Split, plan: Plan) -> None:
 
 
 def finish_in_own_process(module: str, row: Row, work: Path, flags: Mapping[str, object]) -> dict[str, Any]:
-    """Run ``python -m module --row=... --FLAG=VALUE ...`` and return the result that it wrote beside the row's folder.
+    """Run ``python -m module --row=... --FLAG=VALUE ...`` and return the result that it wrote next to the row's folder.
 
-    Rows run side by side this way, on one thread each; what a row prints goes to a file beside its folder too. A result
-    that is there already is taken, unless flags ask for other epochs: a fine-tuning that has ended would begin anew,
-    and the row may have been trained on another machine.
+    Rows can run in parallel this way, on one thread each; the output of a row is written to a log next to its folder.
+    An existing result is used, unless flags request other epochs: a finished fine-tuning would start again, and the row
+    may have been trained on another machine.
     """
     written = work / f"{row.name}.json"
     if written.is_file() and flags.get("epochs") in (None, (before := json.loads(written.read_text())).get("epochs")):
@@ -131,10 +131,10 @@ def finish_in_own_process(module: str, row: Row, work: Path, flags: Mapping[str,
 def run_missing(
     module: str, name: str, rows: Iterable[Row], work: Path, flags: Mapping[str, object], jobs: int = 1
 ) -> None:
-    """Run those of ``rows`` that benchmarks/results/``name`` lacks, as ``finish_in_own_process``; keep each at once.
+    """Run the ``rows`` that benchmarks/results/``name`` lacks by ``finish_in_own_process``; store each at once.
 
-    ``jobs`` run side by side, for a GPU that one training does not fill; latencies are then not to be measured. A row
-    that fails is said and passed over.
+    ``jobs`` run in parallel, for a GPU that one training does not saturate; latencies must not be measured then. A row
+    that fails is reported and skipped.
     """
     work.mkdir(parents=True, exist_ok=True)
     writing = Lock()

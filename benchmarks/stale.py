@@ -1,9 +1,9 @@
-"""Which stored rows were made by the code that stands here, and which by older code.
+"""List which stored rows were made by the current code, and which by older code.
 
     python -m benchmarks.stale [FILE ...] [--all]
 
-Prints every row that is not current, by result file, and a summary of each. "unknown": stored before rows had a digest
-of their code (benchmarks/provenance.py). Ends with 1 if older code made any row, else with 0.
+Prints every row that is not current, by result file, and a summary of each file. "unknown": stored before rows had a
+digest of their code (benchmarks/provenance.py). Exits with 1 if older code made any row, else with 0.
 """
 
 import argparse
@@ -22,7 +22,7 @@ STATES: tuple[State, ...] = ("current", "older code", "unknown")
 
 
 class Made(NamedTuple):
-    """A row of a result file, and when which code made it."""
+    """A row of a result file, when it was made, and whether by the current code."""
 
     file: str
     row: str
@@ -31,7 +31,7 @@ class Made(NamedTuple):
 
 
 def states(file: str, content: Mapping[str, Any], sources: Sources) -> list[Made]:
-    """What is known of each row of a result file."""
+    """The date and state of each row of a result file."""
     found = []
     for name, row in named_rows(content):
         made = row.get(STAMP)
@@ -44,7 +44,7 @@ def states(file: str, content: Mapping[str, Any], sources: Sources) -> list[Made
 
 
 def summary(found: list[Made]) -> str:
-    """How many rows of each file are in which state."""
+    """The number of rows of each file by state."""
     counts: dict[str, Counter[str]] = {}
     for one in found:
         counts.setdefault(one.file, Counter())[one.state] += 1
@@ -55,7 +55,7 @@ def main() -> int:
     """Print the rows, then the summary."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", type=Path, help="default: all of benchmarks/results")
-    parser.add_argument("--all", action="store_true", help="print current rows, too")
+    parser.add_argument("--all", action="store_true", help="also print current rows")
     args = parser.parse_args()
     files = args.files or sorted(RESULTS.glob("*.json"))
     found = [one for file in files for one in states(file.name, json.loads(file.read_text()), SOURCES)]
