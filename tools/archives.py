@@ -1,10 +1,10 @@
-"""A folder of small images as archives below a size, for machines that only small files can be taken to.
+"""Pack a folder of small images into archives of limited size, for machines to which only small files can be copied.
 
     python -m tools.archives pack data/cifar10 archives [--megabytes 60]  # archives/cifar10-1.zip, cifar10-2.zip
     python -m tools.archives unpack data/cifar10 archives/cifar10-*.zip   # any of them, in any order
 
-Images of one size lie side by side on sheets (WebP, lossless), which takes about half the space of single files and
-gives the same pixels again; other files are stored as they are. Each archive can be unpacked by itself.
+Images of the same size are tiled on sheets (lossless WebP), which takes about half the space of single files and
+preserves all pixels; other files are stored unchanged. Each archive can be unpacked by itself.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 IMAGES = (".png", ".ppm")
-# Images in a row of a sheet, and rows.
+# Maximum number of images in a row of a sheet, and number of rows.
 SIDE = 32
 INDEX = "sheets.json"
 
@@ -36,7 +36,7 @@ class Entry:
 
     @property
     def size_bytes(self) -> int:
-        """About what it takes in an archive, at most."""
+        """Approximate upper bound of its size in an archive."""
         return len(self.content) + sum(len(path) + 8 for path in self.paths) + 2 * len(self.name) + 256
 
 
@@ -47,7 +47,7 @@ def arguments() -> argparse.Namespace:
     packing = commands.add_parser("pack")
     packing.add_argument("folder", type=Path)
     packing.add_argument("out", type=Path)
-    packing.add_argument("--megabytes", type=float, default=60, help="an archive has at most")
+    packing.add_argument("--megabytes", type=float, default=60, help="maximum size of an archive")
     unpacking = commands.add_parser("unpack")
     unpacking.add_argument("folder", type=Path)
     unpacking.add_argument("archives", type=Path, nargs="+")
@@ -55,7 +55,7 @@ def arguments() -> argparse.Namespace:
 
 
 def pack(folder: Path, out: Path, most_bytes: float) -> list[Path]:
-    """Write what is in ``folder`` into archives of at most ``most_bytes``, if no single sheet needs more."""
+    """Write the files of ``folder`` into archives of at most ``most_bytes``, unless a single sheet needs more."""
     out.mkdir(parents=True, exist_ok=True)
     archives = []
     for number, entries in enumerate(volumes(entries_of(folder), most_bytes), start=1):
@@ -68,7 +68,7 @@ def pack(folder: Path, out: Path, most_bytes: float) -> list[Path]:
 
 
 def unpack(folder: Path, archives: Sequence[Path]) -> int:
-    """Write the files of ``archives`` below ``folder``, and return how many there were."""
+    """Write the files of ``archives`` below ``folder``, and return their number."""
     count = 0
     for archive in map(zipfile.ZipFile, archives):
         with archive:
@@ -84,7 +84,7 @@ def unpack(folder: Path, archives: Sequence[Path]) -> int:
 
 
 def volumes(entries: Iterable[Entry], most_bytes: float) -> Iterator[list[Entry]]:
-    """The ``entries`` in their order, as many together as ``most_bytes`` hold."""
+    """The ``entries`` in order, in lists that fit into ``most_bytes``."""
     held: list[Entry] = []
     for entry in entries:
         if held and sum(other.size_bytes for other in [*held, entry]) > most_bytes:
@@ -134,20 +134,20 @@ def images_of(content: bytes, count: int) -> NDArray[np.uint8]:
 
 
 def place(folder: Path, name: str) -> Path:
-    """Where the file ``name`` goes, its folder made.
+    """The path of the file ``name`` in ``folder``; creates its parent folder.
 
     Raises:
-        ValueError: outside of ``folder``.
+        ValueError: the path is outside of ``folder``.
     """
     path = folder / name
     if not path.resolve().is_relative_to(folder.resolve()):
-        raise ValueError(f"{name} lies outside of {folder}")
+        raise ValueError(f"{name} is outside of {folder}")
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
 
 
 def main() -> None:
-    """Pack or unpack, and say what came of it."""
+    """Pack or unpack, and print the result."""
     args = arguments()
     if args.command == "pack":
         for archive in pack(args.folder, args.out, 1e6 * args.megabytes):

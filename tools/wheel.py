@@ -10,7 +10,7 @@ PACKAGE = "catro_deploy"
 
 
 def missing_files(wheel: Path) -> list[str]:
-    """Files of the checkout that belong into ``wheel`` and are not there."""
+    """Files of the checkout that belong in ``wheel`` but are missing."""
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     return sorted(expected_files() - names)
