@@ -1,4 +1,4 @@
-"""A network and images of one's own, pruned in Python; the factories below serve the command line as well.
+"""A custom network and custom images, pruned in Python; the factories below also serve the command line.
 
 python examples/own_model.py
 catro-deploy run --config examples/own_model.toml
@@ -54,13 +54,13 @@ def images(settings: DataSettings, size: tuple[int, int], channels: int) -> Data
 
 
 def loader(split: MemorySplit) -> DataLoader[tuple[torch.Tensor, ...]]:
-    """Batches of normalised images and labels, as any training has them."""
+    """Batches of normalised images and labels, as in any training loop."""
     dataset = TensorDataset((split.pixels / 255 - 0.5) / 0.25, torch.from_numpy(split.labels))
     return DataLoader(dataset, batch_size=64, shuffle=True)
 
 
 def train(model: nn.Module, batches: DataLoader[tuple[torch.Tensor, ...]], epochs: int = 5) -> None:
-    """A training of one's own."""
+    """A minimal training loop."""
     optimiser = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     for _ in range(epochs):
         for inputs, labels in batches:
