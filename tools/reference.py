@@ -41,7 +41,7 @@ override the file. `python -m catro_deploy` is the same program.
 | 0 | done |
 | 1 | an internal error, or a device that cannot be used |
 | 2 | wrong usage or input |
-| 3 | the result misses what was asked: a budget, `--max-drop`, or the pruned network is slower |
+| 3 | the result misses a requirement: a budget, `--max-drop`, or the pruned network is slower |
 | 130 | interrupted; the same command continues |
 """
 

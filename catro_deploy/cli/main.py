@@ -1,6 +1,6 @@
 """``catro-deploy``: the commands, and the one place where errors become messages and exit codes.
 
-Exit codes: 0 done; 1 an internal error; 2 wrong usage or input; 3 the result misses what was asked; 130, 143 and 129
+Exit codes: 0 done; 1 an internal error; 2 wrong usage or input; 3 the result misses a requirement; 130, 143 and 129
 stopped by Ctrl-C, SIGTERM and SIGHUP.
 """
 
@@ -85,7 +85,7 @@ def _root(
     Settings come from flags, then from catro.toml here, then from defaults. [bold]run[/bold] does everything;
     prune, finetune, export, verify, bench and report are its steps, and each continues the newest run.
 
-    Exit codes: 0 done, 1 an internal error, 2 wrong usage or input, 3 the result misses what was asked.
+    Exit codes: 0 done, 1 an internal error, 2 wrong usage or input, 3 the result misses a requirement.
     """
 
 

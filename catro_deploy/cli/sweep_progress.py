@@ -60,7 +60,7 @@ def _print(text: str) -> None:
 def status_words(state: "CellState") -> str:
     """What the cell is doing, or its outcome."""
     if state.has_ended:
-        word = {"done": "done", "missed": "missed what was asked", "failed": "FAILED"}[state.status]
+        word = {"done": "done", "missed": "missed a requirement", "failed": "FAILED"}[state.status]
         found = figure_words(state.figures) if state.figures else ""
         return ": ".join(filter(None, [word, found, " ".join(state.problems)]))
     doing = state.step.doing if state.step else ""

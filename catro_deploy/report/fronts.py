@@ -90,7 +90,7 @@ def _mark(one: Drawn, x: Place, y: Place, *, chosen: bool, best: bool) -> list[s
     cell, figures, time, score = one
     shape, radius = MARKS[figures.precision or "fp32"]
     missed = "" if cell.status == "done" else " missed"
-    hint = f"{short_name(cell)}: {percent(score)} at {ms(time)} ms{', missed what was asked' if missed else ''}"
+    hint = f"{short_name(cell)}: {percent(score)} at {ms(time)} ms{', missed a requirement' if missed else ''}"
     parts = [svg.circle(x(time), y(score), 8, "ring chosen")] if chosen else []
     parts.append(svg.circle(x(time), y(score), radius, f"{shape} pruned{missed}", hint=hint))
     if best:
@@ -121,7 +121,7 @@ def _legend(front: Front, drawn: Sequence[Drawn]) -> str:
     served = dict.fromkeys(figures.precision or "fp32" for _, figures, _, _ in drawn)
     entries: list[tuple[str, str]] = [(f"{MARKS[precision][0]} pruned", precision) for precision in sorted(served)]
     if any(cell.status != "done" for cell, _, _, _ in drawn):
-        entries.append(("dot pruned missed", "missed what was asked"))
+        entries.append(("dot pruned missed", "missed a requirement"))
     entries.append(("ring original", "original"))
     if front.shipped:
         entries.append(("ring chosen", f"to ship: {escape(short_name(front.shipped))}"))

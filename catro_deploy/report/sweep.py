@@ -19,10 +19,10 @@ OUTCOMES = {"waiting": "not run yet", "running": "not finished", "done": "met", 
 
 
 def sweep_words(sweep: SweepRecord) -> str:
-    """``12 cells: 10 met what was asked, 1 missed it, 1 failed.``"""
+    """``12 cells: 10 met all requirements, 1 missed it, 1 failed.``"""
     of = Counter(map(_outcome, sweep.cells))
     left = of[OUTCOMES["waiting"]] + of[OUTCOMES["running"]]
-    parts = [f"{of['met']} met what was asked"]
+    parts = [f"{of['met']} met all requirements"]
     parts += [f"{of['missed']} missed it"] if of["missed"] else []
     parts += [f"{of['not measured']} not measured"] if of["not measured"] else []
     parts += [f"{of['FAILED']} failed"] if of["FAILED"] else []
@@ -112,7 +112,7 @@ def _shipped(front: Front) -> tuple[str, ...]:
     if cell and cell.figures:
         score, _, latency, ratio, size = _figures(cell.figures)
         return f"{cell.run}/{cell.figures.file}", score, latency, ratio, size
-    choice = f"one of {len(front.best)}, see below" if front.best else "nothing: no measured cell met what was asked"
+    choice = f"one of {len(front.best)}, see below" if front.best else "nothing: no measured cell met all requirements"
     return choice, "", "", "", ""
 
 
@@ -121,14 +121,14 @@ def _ship_words(max_drop: float | None) -> str:
     if max_drop is None:
         rule = "No loss limit was set (--max-drop): where several cells are not dominated, the choice is yours."
     else:
-        rule = f"Of the cells that met what was asked, the fastest that loses at most {max_drop:g} points."
+        rule = f"Of the cells that met all requirements, the fastest that loses at most {max_drop:g} points."
     return f"{rule} Decided on validation images; scores are on test images, which no decision used."
 
 
 def _best_words(front: Front) -> str:
     """The cells that are not dominated."""
     if not front.best:
-        return "No measured cell met what was asked."
+        return "No measured cell met all requirements."
     names = ", ".join(map(short_name, front.best))
     return f"Not dominated, on validation images: {names}."
 

@@ -57,7 +57,7 @@ def sweep(
     """Run the cells of ``matrix`` in ``folder``; those that finished earlier with the same settings are not run again.
 
     Returns:
-        The record, and the error to raise once it is shown, if any: cells failed, or missed what was asked.
+        The record, and the error to raise once it is shown, if any: cells failed, or missed a requirement.
 
     Raises:
         UsageError: a cell cannot be run as requested; or cells were begun with other settings, and ``replace`` is
@@ -163,7 +163,7 @@ def _outcome(states: Sequence[CellState], folder: SweepFolder) -> CatroError | N
         return FaultError("\n".join([f"{_cells(len(failed))} of {len(states)} failed.", *lines]), again.strip())
     if missed:
         names = ", ".join(state.cell.name for state in missed)
-        return MissedError(f"{_cells(len(missed))} of {len(states)} missed what was asked: {names}.")
+        return MissedError(f"{_cells(len(missed))} of {len(states)} missed a requirement: {names}.")
     return None
 
 

@@ -83,9 +83,9 @@ def test_words_and_table_say_how_many_met_what_was_asked():
     missed = cell("b", status="missed", problems=("Too slow.",))
     waiting = replace(cell("c"), status="waiting", figures=None)
     sweep = sweep_of(cell("a"), missed, waiting)
-    assert sweep_words(sweep) == "3 cells: 1 met what was asked, 1 missed it, 1 not finished."
+    assert sweep_words(sweep) == "3 cells: 1 met all requirements, 1 missed it, 1 not finished."
     unmeasured = replace(cell("d"), figures=replace(FIGURES, latency_ms=None))
-    assert sweep_words(sweep_of(unmeasured)) == "1 cell: 0 met what was asked, 1 not measured."
+    assert sweep_words(sweep_of(unmeasured)) == "1 cell: 0 met all requirements, 1 not measured."
     rows = cells_table(sweep).rows
     assert rows[0] == ("a", "90.00%", "-5.00", "0.500 ms", "0.500x", "1.5 kB", "met", "")
     assert rows[1][-2:] == ("missed", "Too slow.")

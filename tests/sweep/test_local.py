@@ -62,7 +62,7 @@ def test_a_sweep_runs_each_cell_once_and_shows_all_of_them(quick):
     again = command("sweep", *TWO)
     assert again.exit_code == 0, again.stderr
     assert "[2/2]" in again.stderr
-    assert "2 cells: 2 met what was asked." in again.stdout
+    assert "2 cells: 2 met all requirements." in again.stdout
     assert all(diary(run).count("prune") == 1 for run in runs_of(quick))
     assert len(json.loads((quick / "runs/sweep/sweep.json").read_text())["cells"][0]["steps"]) == 2
 
@@ -85,7 +85,7 @@ def test_settings_that_have_changed_are_refused_unless_results_may_be_replaced(q
 def test_what_was_missed_and_what_failed_have_exit_codes_of_their_own(quick, monkeypatch):
     missed = command("sweep", "--budgets", "50%flops", "--max-drop", "1")
     assert missed.exit_code == 3
-    assert "1 cell of 1 missed what was asked: x86-cpu-all-50pct-flops." in missed.stderr
+    assert "1 cell of 1 missed a requirement: x86-cpu-all-50pct-flops." in missed.stderr
     assert command("sweep", "--budgets", "50%flops", "--max-drop", "1").exit_code == 3  # from the stored records
 
     monkeypatch.setenv("QUICK_FAIL", "finetune:fault")
