@@ -94,7 +94,7 @@ def test_layers_are_not_timed(tiny):
 def test_a_cpu_needs_no_engines(tiny_run):
     refused = command("build", "--run", "run")
     assert refused.exit_code == 2
-    assert "x86-cpu runs ONNX files as they are" in refused.stderr
+    assert "x86-cpu runs ONNX files directly" in refused.stderr
     assert "Traceback" not in refused.stderr
 
 
