@@ -65,7 +65,7 @@ def test_both_reports_have_the_section():
 
 def test_a_solution_that_was_not_used_has_no_layers():
     record = record_of(kl_reconstructed=1.25, left={})
-    assert "they keep the original's weights" in solved_words(record)
+    assert "the layers keep the original's weights" in solved_words(record)
     assert "from the original's for images resized to 24x20, at" in solved_words(record, (24, 20))
     assert "resized" not in solved_words(record)
     assert not layers_table(record).rows
