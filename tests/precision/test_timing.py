@@ -1,6 +1,9 @@
 """Quantised networks for timing: the same kernels as the real ones, in small files."""
 
+import copy
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -114,21 +117,30 @@ def halved(model):
     return apply_keeps_(model, keeps_of(network.groups, kept, network.sizes)).eval()
 
 
-@pytest.mark.parametrize("candidate", [False, True], ids=["original", "candidate"])
-@pytest.mark.parametrize(("precision", "own"), [("fp32", "fp32"), ("fp16", "fp16"), ("int8", "fp16"), ("int8", "fp32")])
-@pytest.mark.parametrize("weights", ["cifar10_resnet20", "gtsrb_resnet20", "cifar10_resnet56"])
-def test_of_trained_networks_every_precision_of_tensorrt_is_written(
-    tmp_path, test_data, weights, precision, own, candidate
-):
-    """Biases that ONNX Runtime rounds to multiples of scales in half precision would be far off."""
-    path = test_data / "weights" / f"{weights}.pth"
+@pytest.fixture(scope="module", params=["cifar10_resnet20", "gtsrb_resnet20", "cifar10_resnet56"])
+def trained(request, test_data):
+    """The trained network; exporting one takes seconds, so all precisions share it."""
+    path = test_data / "weights" / f"{request.param}.pth"
     if not path.is_file():
         pytest.skip(f"{path} does not exist")
-    classes = 43 if weights.startswith("gtsrb") else 10
-    model = build_model(f"cifar_{weights.split('_')[1]}", classes).eval()
+    classes = 43 if request.param.startswith("gtsrb") else 10
+    model = build_model(f"cifar_{request.param.split('_')[1]}", classes).eval()
     load_checkpoint(model, path)
-    file = tmp_path / "x.onnx"
-    export_onnx(halved(model) if candidate else model, SHAPE, file, opset=18, metadata={})
+    return model
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["original", "candidate"])
+def trained_file(request, trained, tmp_path_factory):
+    file = tmp_path_factory.mktemp("trained") / "x.onnx"
+    model = halved(copy.deepcopy(trained)) if request.param else trained
+    export_onnx(model, SHAPE, file, opset=18, metadata={})
+    return file
+
+
+@pytest.mark.parametrize(("precision", "own"), [("fp32", "fp32"), ("fp16", "fp16"), ("int8", "fp16"), ("int8", "fp32")])
+def test_of_trained_networks_every_precision_of_tensorrt_is_written(tmp_path, trained_file, precision, own):
+    """Biases that ONNX Runtime rounds to multiples of scales in half precision would be far off."""
+    file = Path(shutil.copy(trained_file, tmp_path))
     convert_(file, precision, own, "tensorrt")
     with open_runner("onnxruntime", file, 1) as runner:
         assert np.isfinite(runner.infer(images(1))).all()
