@@ -6,7 +6,7 @@
 The target is a Jetson, whose latency is estimated, so that nothing is profiled or timed here. This leaves measuring
 worth, allocating, choosing channels and reconstructing layers, from 1,000 images, and the export to ONNX. One process
 per network, on one thread. --weights holds cifar10_resnet{20,56}.pth; other networks have random weights, with
-batch norms and a last bias fitted to the images, which takes the same time. Folders are image folders
+batch norms and a last layer fitted to the images, which takes the same time. Folders are image folders
 (train/<class>/*). Prints a table; writes benchmarks/results/prune_whole.json.
 """
 
@@ -35,6 +35,7 @@ RESULT = "prune_whole.json"
 NETWORKS = ["cifar_resnet20@32", "cifar_resnet56@32", "torchvision:resnet50@224"]
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 IMAGES = 1000
+LOGITS_STD = 5.0
 
 
 def arguments() -> argparse.Namespace:
@@ -82,12 +83,17 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
 
 @torch.no_grad()
 def balance_(model: nn.Module, images: torch.Tensor) -> None:
-    """Shift the last layer's bias so that the mean logits of ``images`` are 0.
+    """Set the last layer so that the logits of ``images`` have the mean 0 and the standard deviation LOGITS_STD.
 
-    A network that gives all images the same class would be examined for a wrong input, unlike a trained one.
+    Unlike a trained one, a network that gives all images the same class, or has no confidence in its answers, would be
+    examined for a wrong input.
     """
     *_, head = (module for module in model.modules() if isinstance(module, nn.Linear))
-    head.bias -= model(images).mean(0)
+    logits = model(images)
+    head.bias -= logits.mean(0)
+    scale = LOGITS_STD / logits.std(0, keepdim=True).mT
+    head.weight *= scale
+    head.bias *= scale[:, 0]
 
 
 def main() -> None:
