@@ -90,10 +90,10 @@ def balance_(model: nn.Module, images: torch.Tensor) -> None:
     """
     *_, head = (module for module in model.modules() if isinstance(module, nn.Linear))
     logits = model(images)
-    head.bias -= logits.mean(0)
+    head.bias.sub_(logits.mean(0))
     scale = LOGITS_STD / logits.std(0, keepdim=True).mT
-    head.weight *= scale
-    head.bias *= scale[:, 0]
+    head.weight.mul_(scale)
+    head.bias.mul_(scale[:, 0])
 
 
 def main() -> None:
