@@ -6,8 +6,8 @@
 The target is a Jetson, whose latency is estimated, so that nothing is profiled or timed here. This leaves measuring
 worth, allocating, choosing channels and reconstructing layers, from 1,000 images, and the export to ONNX. One process
 per network, on one thread. --weights holds cifar10_resnet{20,56}.pth; other networks have random weights, with
-batch norms and a last layer fitted to the images, which takes the same time. Folders are image folders
-(train/<class>/*). Prints a table; writes benchmarks/results/prune_whole.json.
+batch norms and a last layer fitted to the images. Folders are image folders (train/<class>/*). Prints a table; writes
+benchmarks/results/prune_whole.json.
 """
 
 import argparse
