@@ -103,12 +103,22 @@ def _too_slow(
 ) -> MissedError:
     """The error if the only budget limits median latency, and none of ``attempts`` was fast enough."""
     result, budget = nearest.measured.devices[0], problem.settings.given_budget
+    suggestion = _suggestion(budget, result.candidate_us, result.speedup.ratio)
     off = first.original_us / result.original_us - 1
     if abs(off) > STALE:
-        return MissedError(
+        missed = (
             f"The budget {budget} was not met: the fastest network that was tried takes {result.candidate_us:.0f} us, "
-            f"{result.speedup.ratio:.3f} of the original. The latency profile may be wrong: it puts the original at "
-            f"{first.original_us:.0f} us, {off:+.0%} from the {result.original_us:.0f} us measured now.",
+            f"{result.speedup.ratio:.3f} of the original (measured). "
+        )
+        if first.how == "estimate":
+            return MissedError(
+                f"{missed}The estimate by which networks were chosen may be wrong: it puts the original at "
+                f"{first.original_us:.0f} us, {off:+.0%} from the {result.original_us:.0f} us measured now.",
+                f"{suggestion}, or check the figures in [gpu] of the target.",
+            )
+        return MissedError(
+            f"{missed}The latency profile may be wrong: it puts the original at {first.original_us:.0f} us, {off:+.0%} "
+            f"from the {result.original_us:.0f} us measured now.",
             "Measure it again on a quiet machine: catro-deploy profile --force",
         )
     if solver.fastest.widths in [attempt.allocation.widths for attempt in attempts]:
@@ -116,7 +126,7 @@ def _too_slow(
     return MissedError(
         f"The budget {budget} was not met in {_rounds(attempts)}: the fastest network that was tried took "
         f"{result.candidate_us:.0f} us, {result.speedup.ratio:.3f} of the original (measured).",
-        f"{_suggestion(budget, result.candidate_us, result.speedup.ratio)}, or run it again on a quieter machine.",
+        f"{suggestion}, or run it again on a quieter machine.",
     )
 
 

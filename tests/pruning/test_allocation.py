@@ -1,5 +1,8 @@
 """What a plan records about its widths; depth, groups that stay, and other allocations."""
 
+import re
+from dataclasses import replace
+
 import pytest
 
 from catro_deploy.errors import BudgetError, MissedError
@@ -72,6 +75,16 @@ def test_a_miss_with_a_profile_of_another_original_asks_for_a_new_profile():
     with pytest.raises(MissedError, match=r"0\.001x.* -50% ") as caught:
         wide.decide("0.001x", slower)
     assert caught.value.hint == "Measure it again on a quiet machine: catro-deploy profile --force"
+
+
+def test_a_miss_with_a_wrong_estimate_blames_the_estimate():
+    wide = Wide()
+    wide.pricing = replace(wide.pricing, how="estimate")
+    copying = Device(lambda widths: 6 * wide.full_us + wide.predict(widths), lambda _: 7 * wide.full_us)
+    with pytest.raises(MissedError, match=r"0\.6x was not met.* 0\.86\d .*measured.* estimate .* -86% ") as caught:
+        wide.decide("0.6x", copying)
+    assert "profile" not in f"{caught.value}"
+    assert re.match(r"Allow 0\.8[67]x or more \(--budget\), or check the figures in \[gpu\]", caught.value.hint)
 
 
 @pytest.mark.parametrize("allocation", ["exact", "greedy"])
