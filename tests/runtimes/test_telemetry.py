@@ -40,8 +40,11 @@ def used(model, home, first):
 
 def test_it_leaves_no_files_and_starts_no_thread_of_its_own(tmp_path):
     model = write_conv_chain(tmp_path / "model.onnx")
-    threads, files = used(model, tmp_path / "off", 'os.environ["ORT_DISABLE_TELEMETRY"] = "1"')
-    assert used(model, tmp_path / "ours", "import catro_deploy") == (threads, files) == (threads, [])
+    threads, files = used(model, tmp_path / "ours", "import catro_deploy")
+    assert files == []
+    more_threads, written = used(model, tmp_path / "alone", "")  # ONNX Runtime's default shows what to look for
+    assert more_threads > threads
+    assert written
 
 
 def test_the_agent_on_a_device_turns_it_off_too(tmp_path):
