@@ -42,6 +42,24 @@ def test_a_model_that_is_wrong_by_a_factor_is_corrected(factor, share, unit):
 
 
 @examples(deadline=None, max_examples=12)
+@example(overhead=0.5, factor=0.5, kept=0.2)
+@given(overhead=st.floats(0.0, 0.5), factor=st.floats(0.5, 1.0), kept=st.floats(0.15, 0.9))
+def test_a_model_without_the_overhead_is_corrected_within_four_rounds(overhead, factor, kept):
+    """The budget is what a network takes of which the model predicts the share ``kept``."""
+    wide = Wide()
+
+    def latency_us(predicted: float) -> float:
+        return overhead * wide.full_us + factor * predicted
+
+    device = Device(lambda widths: latency_us(wide.predict(widths)), lambda _: wide.full_us)
+    budget_us = latency_us(kept * wide.full_us)
+    decision = wide.decide(f"{budget_us}us", device)
+    assert len(device.asked) <= 4
+    # As above, there may be no nearer step below the budget.
+    assert NEARLY_ALL - 0.02 <= latency_us(wide.predict(decision.widths)) / budget_us <= 1
+
+
+@examples(deadline=None, max_examples=12)
 @given(seed=st.integers(0, 10**6), share=st.floats(0.3, 0.9))
 def test_noise_never_lets_a_network_above_the_budget_through(seed, share):
     wide = Wide()

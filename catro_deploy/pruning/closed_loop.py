@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import linear_regression
 from typing import Literal
 
 from catro_deploy.catro.gains import Allocation, Bounded
@@ -19,6 +20,8 @@ NEARLY_ALL = 0.97
 # Once a model of time is corrected, the next round aims below the budget by this share, since measurements vary. It
 # doubles each time that it was too small: a network slightly below the budget is useful, one that misses it is not.
 MARGIN = 0.01
+# Whether a model lacks an overhead shows only if predictions are at least this far apart; below, noise decides.
+APART = 0.85
 
 Measure = Callable[[Mapping[str, int]], Measured]
 """Builds the network of some widths and measures it."""
@@ -117,7 +120,7 @@ def _aim(axis: Axis, place: int, attempts: Sequence[Attempt]) -> float:
     """What the next network may use, by the model of the axis at index ``place``.
 
     With networks on both sides of the budget, a power law interpolates between the nearest two. Before that, the model
-    is assumed to be wrong by the same factor as in the last round.
+    is corrected by an overhead and a factor.
     """
     if axis.share is None:
         return axis.most
@@ -127,10 +130,26 @@ def _aim(axis: Axis, place: int, attempts: Sequence[Attempt]) -> float:
     exceeded = sum(used > 1 for _, used in points)
     wanted = 1 - axis.margin * 2.0 ** max(0, exceeded - 1)
     if within is None or above is None or within[0] >= above[0]:
-        predicted, used = points[-1]
-        return wanted * predicted / used
+        overhead, factor = _correction(points, wanted)
+        return (wanted - overhead) / factor
     share = max(0.0, math.log(wanted / within[1])) / math.log(above[1] / within[1])
     return within[0] * math.pow(above[0] / within[0], share)
+
+
+def _correction(points: Sequence[tuple[float, float]], wanted: float) -> tuple[float, float]:
+    """The overhead and the factor by which the used share follows from a prediction, of ``points`` with both.
+
+    Overheads, such as copies to a GPU, are in no model of layers. One is assumed if the predictions are far enough
+    apart, and it is less than the ``wanted`` share; otherwise the model is wrong by the same factor as in the last
+    round.
+    """
+    predictions = [predicted for predicted, _ in points]
+    if min(predictions) < APART * max(predictions):
+        factor, overhead = linear_regression(predictions, [used for _, used in points])
+        if factor > 0 and 0 < overhead < wanted:
+            return overhead, factor
+    predicted, used = points[-1]
+    return 0.0, used / predicted
 
 
 def _next(
