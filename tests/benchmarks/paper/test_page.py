@@ -27,6 +27,13 @@ def test_what_was_not_run_is_said():
     assert "1-speed_limits-90-catro," not in text
 
 
+def test_a_training_on_a_gpu_is_marked():
+    on_gpu = {**result(0.98), "trained_on": {"device": "NVIDIA H100 80GB HBM3", "torch": "2.11.0"}}
+    text = page({"1-speed_limits-90-catro-seed0": on_gpu, "1-speed_limits-90-l1-seed0": result(0.97)})
+    assert "| 98.00%* |" in text
+    assert "| 97.00% |" in text
+
+
 def test_a_brief_fine_tuning_stands_beside_the_papers_figure():
     (line,) = [
         line
