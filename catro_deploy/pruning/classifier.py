@@ -80,6 +80,7 @@ def prune_classifier(
     original = at_input_size(original, settings.prune.input_size)
     whole = trace(original.model, original.input_shape)
     network = whole.leaving(settings.prune.ignore)
+    original.model.to(device)
     if device.type != "cpu":  # lazy batches stay lazy: there may be many
         batches = [(images.to(device), label) for images, label in batches]
     keeper = None
@@ -90,7 +91,7 @@ def prune_classifier(
         images = _some_images(batches, settings.prune.reconstruct_images, at_once, hardware.memory_format)
         known = {} if shared is None else shared
         measurements = known.setdefault(_deciding(settings.prune), Measurements())
-        keeper = Reconstructor(original.model.to(device), network, images, settings.prune, progress, measurements)
+        keeper = Reconstructor(original.model, network, images, settings.prune, progress, measurements)
     return _Pruning(original, whole, network, batches, settings, progress, keeper, labelled).pruned()
 
 

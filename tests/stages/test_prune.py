@@ -161,6 +161,28 @@ def test_batches_are_small_for_large_feature_maps_on_a_cpu_only(settings, monkey
     assert {len(images) for images, _ in batches} == {4 if device == "cpu" else 16}
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("criterion", ["catro", "l1"])
+def test_the_papers_method_runs_on_a_gpu(settings, run, criterion):
+    plan = prune(settings(compute="cuda", criterion=criterion, reconstruct=False), run, Silent())
+    assert plan.pruned_macs <= 0.5 * plan.original_macs
+
+
+def test_without_reconstruction_the_network_is_scored_on_the_device_of_its_images(settings, run, monkeypatch):
+    """PyTorch's meta device, which holds no values, takes the place of a GPU."""
+
+    class ScoredError(Exception):
+        pass
+
+    def score_channels(model, network, batches, *_):
+        raise ScoredError({tensor.device.type for tensor in (*model.parameters(), *(images for images, _ in batches))})
+
+    monkeypatch.setattr(classifier, "choose_device", lambda compute: torch.device("meta"))
+    monkeypatch.setattr(classifier, "score_channels", score_channels)
+    with pytest.raises(ScoredError, match=r"^\{'meta'\}$"):
+        prune(settings(reconstruct=False), run, Silent())
+
+
 def test_a_class_with_one_image_is_refused():
     split = MemorySplit(torch.zeros(3, 3, 4, 4, dtype=torch.uint8), np.array([0, 0, 1]))
     with pytest.raises(DataError, match=r"\bclass b\b.*\b1\b") as caught:
