@@ -7,7 +7,7 @@ Settings are CONFIG, for drawn traffic signs and a network that is trained first
 must exist. A target whose runtime is TensorRT runs in ONNX Runtime with CUDA if TensorRT is not installed. Every
 command has its own time limit; after a failed command, the next ones are still tried. Writes FOLDER/on_gpu.json: the
 machine, commands, exit codes, seconds, output, and the run's records. Selected files of this kind are stored in
-benchmarks/results/on_gpu.json.
+benchmarks/results/on_gpu.json. FOLDER/output.log has the output of the command that is running.
 """
 
 import argparse
@@ -24,6 +24,7 @@ from benchmarks.common import environment
 from catro_deploy.targets import load_target
 
 RESULT = "on_gpu.json"
+OUTPUT = "output.log"
 # Records that are kept of a run folder.
 RECORDS = ("plan.json", "recovery.json", "finetune.json", "verify.json", "bench.json")
 CONFIG = """\
@@ -72,16 +73,15 @@ def arguments() -> argparse.Namespace:
 def run(arguments: Sequence[str], folder: Path, limit_s: float) -> dict[str, Any]:
     """Run ``catro-deploy`` with ``arguments`` in ``folder``; return its exit code, seconds and output."""
     print("catro-deploy", *arguments, flush=True)
+    command = [sys.executable, "-m", "catro_deploy", *arguments]
     start = time.monotonic()
-    try:
-        command = [sys.executable, "-m", "catro_deploy", *arguments]
-        done = subprocess.run(
-            command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=limit_s
-        )
-        code: int | None = done.returncode
-        output = done.stdout
-    except subprocess.TimeoutExpired as late:
-        code, output = None, (late.stdout or b"").decode(errors="replace")
+    with (folder / OUTPUT).open("w") as log:  # kept if this process is killed
+        try:
+            done = subprocess.run(command, cwd=folder, stdout=log, stderr=subprocess.STDOUT, timeout=limit_s)
+            code: int | None = done.returncode
+        except subprocess.TimeoutExpired:
+            code = None
+    output = (folder / OUTPUT).read_text(errors="replace")
     print(output, flush=True)
     return {"arguments": arguments, "exit": code, "seconds": time.monotonic() - start, "output": output}
 
