@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from benchmarks.accuracy.front_rows import BUDGETS, OURS, WAYS
 from benchmarks.accuracy.reconstruction_page import shown_accuracy
+from benchmarks.rows import gpu_of
 from catro_deploy.statistics.intervals import wilson
 
 __all__ = ["Interval", "Point", "Verdict", "Way", "compare", "original_of", "points_of", "undominated"]
@@ -67,8 +68,8 @@ def points_of(results: Results) -> dict[Way, list[Point]]:
 
 
 def original_of(results: Results) -> Point | None:
-    """The unpruned network, if any row has its accuracy."""
-    for row in results:
+    """The unpruned network, if any row has its accuracy: preferably on a CPU, since GPUs round differently."""
+    for row in sorted(results, key=lambda row: gpu_of(row) is not None):
         if "unmet" not in row:
             accuracy = _with_interval(100 * row["original_accuracy"], row["test_images"])
             return Point(("original", ""), "1x", Interval(1.0, 1.0, 1.0), accuracy)
