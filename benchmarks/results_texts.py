@@ -118,8 +118,9 @@ precision, and their latency includes copies to the GPU and back; TensorRT was n
 with its 1,000 classes, pruning, measured worth and reconstruction ran on the GPU, and the closed loop timed four
 candidates there, interleaved with the original. None met the budget, and the command ended with exit code 3. Since
 then, the loop also corrects its estimate by an overhead such as copies, and the error no longer blames a profile. The
-rest has not been run: no report, no verification of the files on the device, no TensorRT engine. Rows
-of [accuracy by training](reconstruction.md) that were trained on this GPU are marked there."""
+rest has not been run: no report, no verification of the files on the device, no TensorRT engine. Networks that were
+trained on this GPU are marked in [accuracy by training](reconstruction.md) and [the paper's tables](paper.md), and
+counted below each [front](fronts.md)."""
 
 SCRIPTS = """\
 ## All benchmarks
