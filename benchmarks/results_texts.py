@@ -93,8 +93,9 @@ caches. The table shows their medians relative to the second half of the turn, a
 PRUNING = """## Time and memory of a pruning
 
 From a network and 1,000 images in memory to the pruned ONNX file, with reconstruction, under a latency budget of 0.5x
-for a target whose latency is estimated, so that no profiling is included. Measured on one thread of a machine that also
-ran other work. Peak memory is that of the process, including PyTorch and the images."""
+for a target whose latency is estimated, so that no profiling is included. Measured on one thread. "forward passes": the
+same time as a multiple of one plain forward pass of the unpruned network over 1,000 images. Peak memory is that of the
+process, including PyTorch and the images."""
 
 PEER_TESTS = """\
 ## The networks of torch-pruning's tests
