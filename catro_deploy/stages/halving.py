@@ -59,7 +59,7 @@ TRAINING = ({"epochs": 1, "steps": 100}, {"epochs": 1})
 PROMOTED = (4, 2)
 """Number of variants that reach each of these steps."""
 PRUNING_SHARE = 0.6
-"""Share of the minutes for pruning; the rest is for training."""
+"""Share of the minutes for pruning, from the third variant on; the rest is for training."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Halving:
         """Prune each variant, next the one that differs least from the best; return how many were not started."""
         labelled = not is_unlabelled(self._held_out.images.labels)
         todo, count = ways(self._settings, self._available, labelled=labelled), 0
-        while todo and (not self._tried or self._spent_s <= PRUNING_SHARE * self._limit_s):
+        while todo and self._has_time_to_prune():
             best = min(self._tried, key=_rank).changes if self._tried else {}
             changes = min(todo, key=lambda one: len(one.items() ^ best.items()))
             todo.remove(changes)
@@ -117,6 +117,12 @@ class Halving:
         if todo:
             self._progress.note(f"{len(todo)} variants were not started: allow more time with --search-minutes")
         return len(todo)
+
+    def _has_time_to_prune(self) -> bool:
+        """Whether another variant is begun. A second one has precedence over training: one alone compares nothing."""
+        if not self._tried:
+            return True
+        return self._spent_s <= self._limit_s * (PRUNING_SHARE if len(self._tried) > 1 else 1)
 
     def _is_without_branches(self, changes: Changes) -> bool:
         """Whether no branch may be removed, and the variant that allows it removed none: both are the same network."""
@@ -145,8 +151,13 @@ class Halving:
         return prune(settings, folder, self._progress, self._held_out.look, self._held_out.shared)
 
     def _train_best(self, step: int, most: int, training: Mapping[str, int]) -> None:
-        """Train the nearest ``most`` of those that have finished the previous step, as long as there is time."""
+        """Train the nearest ``most`` of those that have finished the previous step, as long as there is time.
+
+        The only variant of the only budget is not trained: there is nothing to choose from.
+        """
         ready = sorted((one for one in self._tried if len(one.kl_nats) >= step), key=lambda one: one.kl_nats[step - 1])
+        if len(ready) == 1 and not self._settings.search.budgets:
+            return
         for one in ready[:most]:
             if len(one.kl_nats) == step and self._spent_s <= self._limit_s:
                 trained = self._trained(one, training)

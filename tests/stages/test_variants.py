@@ -117,6 +117,27 @@ def test_no_variant_is_begun_after_the_time_for_pruning_and_none_trained_after_a
     assert found.minutes == 6  # what was started is finished
 
 
+def test_a_second_variant_is_begun_after_the_time_for_pruning_if_there_is_time_at_all(halving):
+    settings = settings_of(minutes=5)
+    _, diary = halving(by_changes, settings, seconds=240.0)
+    assert diary == [(0, "as set"), (0, "precision int8")]
+    _, diary = halving(by_changes, settings, seconds=301.0)
+    assert diary == [(0, "as set")]
+
+
+ONLY_ONE = {"knobs": ["criterion"], "reconstruct": False}
+
+
+def test_the_only_variant_is_not_trained(halving):
+    _, diary = halving(by_changes, settings_of(minutes=60, **ONLY_ONE))
+    assert diary == [(0, "as set")]
+
+
+def test_the_only_variant_of_each_budget_is_trained_since_its_accuracy_decides(halving):
+    _, diary = halving(losing(), settings_of(minutes=60, budgets=["0.35x"], **ONLY_ONE))
+    assert [step for step, *_ in diary] == [0, 1, 2] * 2
+
+
 def test_without_epochs_nothing_is_trained(halving):
     _, diary = halving(by_changes, settings_of(minutes=60, epochs=0))
     assert {step for step, _ in diary} == {0}
