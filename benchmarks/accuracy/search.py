@@ -1,13 +1,13 @@
-"""What `run --search` gains over one pruning, at the same measured latency and with the same number of training steps.
+"""What `run --search` gains over one pruning, at the same measured latency and with no more training steps.
 
     python -m benchmarks.accuracy.search --cifar10 FOLDER --gtsrb FOLDER --photographs FOLDER --weights FOLDER
         [--cases resnet20-cifar10] [--ways one search] [--seeds 0 1 2] [--minutes 15]
 
 "one" is a plain `run`, "one int8" is `run --precision int8`, "search" is `run --search`; "search, runtime" may also
-change the runtime. The training that the search spends on networks other than the chosen one (100 steps of four
-variants, an epoch of two) is added to the epochs of the others, so that all take the same number of steps. All are
-complete runs of the command line. Accuracy is that of the served file, in its runtime, on test images. Latency is
-measured interleaved with the original, which runs in float32 in the runtime of the named target.
+change the runtime. The training that the search may spend on its variants (100 steps of four, an epoch of two) is
+added to the epochs of the others, so that these take at least as many steps. All are complete runs of the command
+line. Accuracy is that of the served file, in its runtime, on test images. Latency is measured interleaved with the
+original, which runs in float32 in the runtime of the named target.
 
 Prints a table; writes benchmarks/results/search.json. Completed rows are not run again.
 """
@@ -39,7 +39,7 @@ HEADS = (
 
 @dataclass(frozen=True)
 class Task:
-    """A case of benchmarks.accuracy.reconstruction at a budget; ``extra`` epochs equal the training of the search."""
+    """A case of benchmarks.accuracy.reconstruction at a budget; ``extra`` epochs are at least those of all variants."""
 
     budget: str
     epochs: int

@@ -27,8 +27,9 @@ OTHERS: Mapping[str, re.Pattern[str]] = {
     TEMPERATURE: re.compile(r"(?=.*[1-9])\d+(\.\d+)?"),
 }
 
-STEPS = ("reconstructed", "100 steps", "1 epoch")
-"""The steps of a variant; only the best variants of each step reach the next."""
+STEPS = ("reconstructed", "up to 100 steps", "1 epoch")
+"""The steps of a variant; only the best variants of each step reach the next. If an epoch has at most 100 steps, the
+second step is the last."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ meaningful even if the original was trained on these images.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -35,7 +35,7 @@ from catro_deploy.report.wording import nats
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
 from catro_deploy.runs.records import load_if_there, save
-from catro_deploy.settings import Settings
+from catro_deploy.settings import LARGEST_BATCH, Settings, follow_recipe
 from catro_deploy.stages.decided import changed
 from catro_deploy.stages.finetune import finetune
 from catro_deploy.stages.held_out import HeldOut, logits_of
@@ -91,10 +91,19 @@ class Halving:
     def run(self) -> Ended:
         """All variants after all steps, the best first."""
         left_out = self._prune_all()
-        steps = zip(PROMOTED, TRAINING, strict=True) if self._settings.finetune.epochs else ()
-        for step, (most, training) in enumerate(steps, 1):
+        for step, (most, training) in enumerate(self._trainings(), 1):
             self._train_best(step, most, training)
         return Ended(tuple(sorted(self._tried, key=_rank)), left_out, self._spent_s)
+
+    def _trainings(self) -> Sequence[tuple[int, Mapping[str, int]]]:
+        """Number of variants and settings of each training step; 100 steps of a shorter epoch are that epoch."""
+        images = self._held_out.train.labels
+        options = follow_recipe(self._settings.finetune, self._settings.prune.reconstruct, images=len(images))
+        batch = min(options.batch_size or LARGEST_BATCH, len(images))
+        steps = tuple(zip(PROMOTED, TRAINING, strict=True))
+        if len(images) // batch <= TRAINING[0]["steps"]:
+            steps = steps[:1]
+        return steps if options.epochs else ()
 
     @property
     def _spent_s(self) -> float:

@@ -63,7 +63,7 @@ def settings_of(minutes=15.0, knobs=KNOBS, epochs=4, take=0, budgets=(), max_dro
 def halving(run, monkeypatch):
     """Search variants whose divergence after each step is ``kl(changes, step)``; None: no network meets the budget."""
 
-    def search(kl, settings, seconds=60.0):
+    def search(kl, settings, seconds=60.0, train_images=20_000):
         diary = []
 
         def ended(self, tried, step):
@@ -83,7 +83,8 @@ def halving(run, monkeypatch):
         monkeypatch.setattr(one, "_folder", lambda self, changes: run)
         images = MemorySplit(torch.zeros(10, 3, 2, 2, dtype=torch.uint8), np.zeros(10, np.int64))
         basis = Basis("accuracy", np.zeros(10, np.int64), 0.9)
-        held_out = HeldOut(images, images, np.zeros((10, 2), np.float32), basis)
+        train = MemorySplit(torch.zeros(train_images, 1, 1, 1, dtype=torch.uint8), np.zeros(train_images, np.int64))
+        held_out = HeldOut(train, images, np.zeros((10, 2), np.float32), basis)
         return stage._searched(settings, run, held_out, Silent(), Available()), diary
 
     return search
@@ -136,6 +137,13 @@ def test_the_only_variant_is_not_trained(halving):
 def test_the_only_variant_of_each_budget_is_trained_since_its_accuracy_decides(halving):
     _, diary = halving(losing(), settings_of(minutes=60, budgets=["0.35x"], **ONLY_ONE))
     assert [step for step, *_ in diary] == [0, 1, 2] * 2
+
+
+@pytest.mark.parametrize(("images", "trained"), [(100 * 128 + 127, [1] * 4), (101 * 128, [1] * 4 + [2] * 2)])
+def test_an_epoch_of_at_most_100_steps_is_trained_once(halving, images, trained):
+    found, diary = halving(by_changes, settings_of(minutes=60), train_images=images)
+    assert [step for step, _ in diary if step] == trained
+    assert found.variants[0].name == "precision int8"
 
 
 def test_without_epochs_nothing_is_trained(halving):
@@ -260,7 +268,7 @@ def test_from_the_command_to_the_report_and_another_variant(tiny, folder, monkey
     assert plan.pruned_macs / plan.original_macs == found.variants[0].macs_share
     best = [len(one.kl_nats) for one in found.variants]
     assert best == sorted(best, reverse=True)
-    assert best[0] == 3
+    assert best[0] == 2  # an epoch has fewer than 100 steps
     kept = {file.name for file in run.searched.glob("*/*")} - {".lock"}
     assert kept == {"variant.json", "plan.json", "pruned.safetensors"}
     again = command(*whole)
