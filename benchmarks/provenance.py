@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["SOURCES", "Sources", "depends_on", "digest", "named_rows", "read_sources", "stamp", "stamp_"]
+__all__ = ["SOURCES", "Sources", "depends_on", "digest", "named_rows", "plain", "read_sources", "stamp", "stamp_"]
 
 Sources = Mapping[str, str]
 
@@ -55,7 +55,7 @@ def depends_on(module: str, sources: Sources) -> set[str]:
         name = waiting.pop()
         if name in sources and name not in found and not PRINTS.fullmatch(name):
             found.add(name)
-            waiting += [name.rpartition(".")[0], *_imports(name, sources[name])]
+            waiting += [name.rpartition(".")[0], *_imports_of(name, sources[name])]
     return found
 
 
@@ -63,7 +63,7 @@ def digest(module: str, sources: Sources) -> str:
     """The digest of the code of ``module`` and of all modules that it depends on."""
     whole = hashlib.sha256()
     for name in sorted(depends_on(module, sources)):
-        whole.update(f"{name}\n{_plain(sources[name])}\n".encode())
+        whole.update(f"{name}\n{plain(sources[name])}\n".encode())
     return whole.hexdigest()[:16]
 
 
@@ -100,6 +100,11 @@ def _rows(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield key, value
 
 
+@cache
+def _imports_of(name: str, text: str) -> tuple[str, ...]:
+    return tuple(_imports(name, text))
+
+
 def _imports(name: str, text: str) -> Iterator[str]:
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
@@ -117,7 +122,7 @@ def _imports(name: str, text: str) -> Iterator[str]:
 
 
 @cache
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """``text`` without comments, docstrings and layout."""
     tree = ast.parse(text)
     for node in ast.walk(tree):

@@ -1,9 +1,11 @@
 """List which stored rows were made by the current code, and which by older code.
 
-    python -m benchmarks.stale [FILE ...] [--all]
+    python -m benchmarks.stale [FILE ...] [--all] [--changes]
 
 Prints every row that is not current, by result file, and a summary of each file. "unknown": stored before rows had a
-digest of their code (benchmarks/provenance.py). Exits with 1 if older code made any row, else with 0.
+digest of their code (benchmarks/provenance.py). ``--changes`` finds the commit that made each row and prints the
+packages, and the number of their modules, that have changed since in more than messages. Exits with 1 if older code
+made any row, else with 0.
 """
 
 import argparse
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from benchmarks.common import RESULTS, table
+from benchmarks.history import changed_modules, sources_of_row
 from benchmarks.provenance import SOURCES, STAMP, Sources, digest, named_rows
 
 State = Literal["current", "older code", "unknown"]
@@ -22,25 +25,38 @@ STATES: tuple[State, ...] = ("current", "older code", "unknown")
 
 
 class Made(NamedTuple):
-    """A row of a result file, when it was made, and whether by the current code."""
+    """A row of a result file, when it was made, whether by the current code, and what has changed since, if known."""
 
     file: str
     row: str
     date: str
     state: State
+    changed: str = ""
 
 
-def states(file: str, content: Mapping[str, Any], sources: Sources) -> list[Made]:
-    """The date and state of each row of a result file."""
+def states(file: str, content: Mapping[str, Any], sources: Sources, *, changes: bool = False) -> list[Made]:
+    """The date and state of each row of a result file; with ``changes``, also what has changed since."""
     found = []
     for name, row in named_rows(content):
         made = row.get(STAMP)
         environment = row.get("environment") or {}
         state: State = "unknown"
+        changed = ""
         if made:
             state = "current" if digest(made["by"], sources) == made["code"] else "older code"
-        found.append(Made(file, name, (made or environment).get("date", ""), state))
+            if changes and state == "older code":
+                changed = changes_since(made["by"], made["code"], made["date"], sources)
+        found.append(Made(file, name, (made or environment).get("date", ""), state, changed))
     return found
+
+
+def changes_since(by: str, code: str, date: str, sources: Sources) -> str:
+    """The packages with changes since a row was made, and the number of changed modules in each."""
+    if (then := sources_of_row(by, code, date)) is None:
+        return "made by no commit"
+    names = changed_modules(by, then, sources)
+    packages = Counter(".".join(name.split(".")[:2]) for name in names)
+    return ", ".join(f"{package.removeprefix('catro_deploy.')} {count}" for package, count in packages.items())
 
 
 def summary(found: list[Made]) -> str:
@@ -56,10 +72,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", type=Path, help="default: all of benchmarks/results")
     parser.add_argument("--all", action="store_true", help="also print current rows")
+    parser.add_argument("--changes", action="store_true", help="print what has changed since older code made a row")
     args = parser.parse_args()
     files = args.files or sorted(RESULTS.glob("*.json"))
-    found = [one for file in files for one in states(file.name, json.loads(file.read_text()), SOURCES)]
-    print(table(Made._fields, [one for one in found if args.all or one.state != "current"]))
+    contents = {file.name: json.loads(file.read_text()) for file in files}
+    found = [one for name, content in contents.items() for one in states(name, content, SOURCES, changes=args.changes)]
+    fields = Made._fields if args.changes else Made._fields[:-1]
+    shown = [one[: len(fields)] for one in found if args.all or one.state != "current"]
+    print(table(fields, shown))
     print(f"\n{summary(found)}")
     return int(any(one.state == "older code" for one in found))
 

@@ -64,7 +64,7 @@ def test_code_that_is_not_imported_makes_no_row_stale():
 
 def test_a_row_without_a_digest_is_unknown():
     (one,) = states("bench.json", {"rows": [{"environment": {"date": "2026-11-20"}}]}, SOURCES)
-    assert one == ("bench.json", "0", "2026-11-20", "unknown")
+    assert one == ("bench.json", "0", "2026-11-20", "unknown", "")
     assert "| bench.json | 0 | 0 | 1 |" in summary([one])
 
 
