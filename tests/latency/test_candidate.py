@@ -1,11 +1,14 @@
 """Candidates are timed as they would be served."""
 
+from itertools import count
+
 import numpy as np
 import pytest
 
 from catro_deploy.calibration import load_latency_protocol
 from catro_deploy.graph.onnx.interface import Interface
-from catro_deploy.latency.candidate import candidate_timer
+from catro_deploy.latency.candidate import CandidateLatency, CandidateTimer, candidate_timer
+from catro_deploy.records import Speedup
 from catro_deploy.runtimes import open_runner
 from catro_deploy.transports.execution import Use
 from tests.latency.profile.quick import SHAPE, tiny_network
@@ -25,3 +28,29 @@ def test_with_the_preprocessing_of_the_exported_files(tmp_path, precision):
             with open_runner("onnxruntime", timer.files.folder / f"{name}.onnx", 1) as runner:
                 assert (runner.input_type, runner.image_shape) == (np.uint8, (*SHAPE[1:], SHAPE[0]))
     assert min(found.candidate_us, found.original_us) > 0
+
+
+@pytest.mark.parametrize(
+    ("half_widths", "soak_s", "measured", "counts"),
+    [
+        ([0.01], 0.0, 1, 0),
+        ([0.06, 0.02], 0.0, 2, 1),
+        ([0.06, 0.2, 0.1], 0.0, 3, 0),
+        ([0.2, 0.1, 0.07], 0.0, 3, 2),
+        ([0.2], 60.0, 1, 0),
+    ],
+)
+def test_measured_again_while_the_speedup_is_uncertain(monkeypatch, half_widths, soak_s, measured, counts):
+    numbers = count()
+
+    def timed(self, file):
+        number = next(numbers)
+        half = 2 * half_widths[number]
+        return CandidateLatency(100.0 + number, 200.0, Speedup(2.0, (2 - half, 2 + half)), ())
+
+    monkeypatch.setattr(CandidateTimer, "_timed", timed)
+    use = Use("x86-cpu", "onnxruntime", "fp32", threads=1, batch=1)
+    model, protocol = tiny_network(), load_latency_protocol("quick")
+    with candidate_timer(model, SHAPE, use, protocol, 18, soak_s=soak_s) as timer:
+        assert timer.measure(model).candidate_us == 100.0 + counts
+    assert next(numbers) == measured

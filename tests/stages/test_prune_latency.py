@@ -144,7 +144,8 @@ def test_a_second_pruning_uses_the_profile_again(settings, run, jobs):
     notes = Notes()
     plan = prune(settings(budget="0.7x"), run, notes)
     assert "profile" not in jobs
-    assert jobs.count("bench") == len(plan.latency.rounds)
+    rounds = len(plan.latency.rounds)
+    assert rounds <= jobs.count("bench") <= candidate.MEASUREMENTS * rounds
     assert any("used again" in line for line in notes.said)
     before = plan.latency.staircases
     profile(settings(), Silent(), force=True)
