@@ -5,10 +5,10 @@ import pytest
 from catro_deploy.errors import TargetError
 from catro_deploy.files import write_text
 from catro_deploy.pipeline import check, run_stages
-from catro_deploy.progress import Silent
 from catro_deploy.resources import find
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import load_settings
+from tests.notes import Notes
 from tests.quick_stages import TABLE, diary
 
 ALL = tuple(stage.name for stage in TABLE)
@@ -21,22 +21,12 @@ def run(tmp_path, monkeypatch):
     return RunFolder(tmp_path / "run")
 
 
-class Notes(Silent):
-    """Records the notes."""
-
-    def __init__(self):
-        self.said = []
-
-    def note(self, text):
-        self.said.append(text)
-
-
 def on_jetson(run, stages=ALL, **flags):
     """Run ``stages`` for a device that cannot be reached; return the stages that ran, and the notes."""
     before, notes = len(diary(run)), Notes()
     settings = load_settings(None, {"prune": {"target": "jetson-orin"}, "finetune": {"epochs": 2}} | flags)
     assert run_stages(stages, settings, run, notes, table=TABLE) is None
-    return [name for name in diary(run)[before:] if not name.startswith("epoch")], notes.said
+    return [name for name in diary(run)[before:] if not name.startswith("epoch")], notes.lines
 
 
 def test_for_a_target_out_of_reach_what_runs_there_is_left_out(run):

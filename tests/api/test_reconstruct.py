@@ -6,10 +6,10 @@ from torch import nn
 
 import catro_deploy
 from catro_deploy.errors import SettingsError
-from catro_deploy.progress import Silent
 from catro_deploy.reconstruction.loss import divergence
 from tests.api.test_prune import CLASSES, QUICK, loader
 from tests.graph.networks import Branches, randomised
+from tests.notes import Notes
 from tests.stages.test_prune import lively
 from tests.training.conftest import one_thread  # noqa: F401 - this network is small too
 
@@ -93,21 +93,11 @@ class ScaledConv(nn.Conv2d):
         return 1.5 * nn.functional.conv2d(nn.functional.pad(x, (0, 1, 0, 1)), self.weight, self.bias, self.stride)
 
 
-class Notes(Silent):
-    """Records the notes."""
-
-    def __init__(self):
-        self.notes = []
-
-    def note(self, message):
-        self.notes.append(message)
-
-
 def test_where_worth_cannot_be_measured_for_most_channels_scatter_takes_its_place():
     convolutions = [ScaledConv(3, 12, 2), nn.ReLU(), ScaledConv(12, 16, 2), nn.ReLU(), ScaledConv(16, 16, 2), nn.ReLU()]
     model = randomised(nn.Sequential(*convolutions, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 3)))
     progress = Notes()
     plan = catro_deploy.prune(model.eval(), loader(), worth="measured", progress=progress, **QUICK).plan
-    assert any("worth cannot be measured for most channels" in note for note in progress.notes)
+    assert any("worth cannot be measured for most channels" in note for note in progress.lines)
     assert plan.pruned_macs <= 0.5 * plan.original_macs
     assert ("2",) in {group.producers for group in plan.groups if len(group.kept) < group.width}

@@ -8,7 +8,6 @@ from torch import nn
 
 from catro_deploy.assessment import suspicions
 from catro_deploy.data import Dataset, MemorySplit
-from catro_deploy.progress import Silent
 from catro_deploy.report.images import accuracy_words
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
@@ -16,17 +15,8 @@ from catro_deploy.settings import DataSettings, Settings
 from catro_deploy.stages.first_look import first_look
 from catro_deploy.stages.original import open_original
 from catro_deploy.stages.prune import prune
+from tests.notes import Notes
 from tests.stages.colours import CLASSES, ColourNet, dataset
-
-
-class Notes(Silent):
-    """A Progress that keeps its notes."""
-
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
 
 
 class PixelNet(nn.Module):
@@ -98,7 +88,7 @@ def look(tmp_path):
             }
         )
         progress = Notes()
-        return first_look(open_original(settings), settings, progress), progress.notes
+        return first_look(open_original(settings), settings, progress), progress.lines
 
     return at
 
@@ -231,4 +221,4 @@ def test_the_plan_keeps_it_and_the_look_comes_first(tmp_path):
     prune(settings, run, progress)
     look = load_plan(run).first_look
     assert (look.accuracy, look.stated) == (1.0, 1.0)
-    assert progress.notes[:2] == ["images 8x8", "original: " + accuracy_words(look)]
+    assert progress.lines[:2] == ["images 8x8", "original: " + accuracy_words(look)]

@@ -11,6 +11,7 @@ from catro_deploy.settings import load_settings, settings_text
 from catro_deploy.stages import pretrained as stage
 from catro_deploy.stages.pretrained import published_accuracy, with_preprocessing, with_pretrained
 from tests.models.huggingface import change_json, save_network
+from tests.notes import Notes
 
 NAME, WEIGHTS = "torchvision:efficientnet_b0", "IMAGENET1K_V1"
 
@@ -69,14 +70,10 @@ def test_a_download_is_announced(tmp_path, cached, monkeypatch, capsys):
     published.write_bytes(content)
     here = replace(pretrained(NAME, WEIGHTS), url=published.as_uri(), file=cached.with_name("network.pth"))
     monkeypatch.setattr(stage, "pretrained", lambda name, weights: here)
-    notes = []
+    notes = Notes()
 
-    class Notes(Silent):
-        def note(self, text):
-            notes.append(text)
-
-    assert with_pretrained(settings_in(tmp_path), Notes()).model.checkpoint.read_bytes() == content
-    assert notes == [f"downloading {published.as_uri()}"]
+    assert with_pretrained(settings_in(tmp_path), notes).model.checkpoint.read_bytes() == content
+    assert notes.lines == [f"downloading {published.as_uri()}"]
 
 
 class TestFolders:

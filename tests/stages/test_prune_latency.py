@@ -23,6 +23,7 @@ from catro_deploy.settings import Settings
 from catro_deploy.stages.profile import profile
 from catro_deploy.stages.prune import prune
 from catro_deploy.transports import run_job
+from tests.notes import Notes
 from tests.tiny import SIZE
 from tests.training.conftest import one_thread  # noqa: F401 - this network is small too
 
@@ -66,16 +67,6 @@ def jobs(monkeypatch):
     for module in (measuring, candidate, fingerprint):
         monkeypatch.setattr(module, "run_job", noted)
     return given
-
-
-class Notes(Silent):
-    """A Progress that keeps its notes."""
-
-    def __init__(self):
-        self.said = []
-
-    def note(self, text):
-        self.said.append(text)
 
 
 def assert_pruned_is_masked(run):
@@ -131,7 +122,7 @@ def test_a_share_of_the_measured_latency(settings, run):
     assert gone == {layer for branch in plan.dropped for layer in (branch, BRANCHES[branch])}
     assert set(latency.staircases) == {"stem", "one_in", "two_in"}
     assert 1 <= latency.errors.networks <= 4
-    assert [line.split(":")[0] for line in notes.said if line.startswith("round")] == [
+    assert [line.split(":")[0] for line in notes.lines if line.startswith("round")] == [
         f"round {number + 1}" for number in range(len(latency.rounds))
     ]
     assert_pruned_is_masked(run)
@@ -146,7 +137,7 @@ def test_a_second_pruning_uses_the_profile_again(settings, run, jobs):
     assert "profile" not in jobs
     rounds = len(plan.latency.rounds)
     assert rounds <= jobs.count("bench") <= candidate.MEASUREMENTS * rounds
-    assert any("used again" in line for line in notes.said)
+    assert any("used again" in line for line in notes.lines)
     before = plan.latency.staircases
     profile(settings(), Silent(), force=True)
     assert jobs.count("profile") >= 1

@@ -3,23 +3,9 @@ import pytest
 from catro_deploy.files import write_text
 from catro_deploy.pipeline import keep_earlier, run_stages
 from catro_deploy.runs.folder import RunFolder
+from tests.notes import Notes
 from tests.pipeline.driving import ALL, go, settings_with
 from tests.quick_stages import TABLE, diary
-
-
-class Notes:
-    """A Progress that keeps its notes."""
-
-    def __init__(self):
-        self.lines = []
-
-    def note(self, text):
-        self.lines.append(text)
-
-    def task(self, title, total, done=0):
-        from catro_deploy.progress import Silent
-
-        return Silent().task(title, total, done)
 
 
 @pytest.fixture(autouse=True)
