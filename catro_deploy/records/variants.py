@@ -44,7 +44,7 @@ class Variant:
             its logits.
         agreement: the share of the images for which it predicts the same class as the original, after the last step.
         validation_accuracy: accuracy after the last step; None without labels.
-        seconds: the time that it took.
+        seconds: the time that each of its steps took; of a variant that met no budget, that of the first.
     """
 
     changes: dict[str, str]
@@ -53,7 +53,7 @@ class Variant:
     kl_nats: tuple[Divergence, ...] = ()
     agreement: Share | None = None
     validation_accuracy: Share | None = None
-    seconds: NonNegative = 0.0
+    seconds: tuple[NonNegative, ...] = ()
 
     def __post_init__(self) -> None:
         """Check that the changes are allowed, and that divergences are those of a variant that met the budget."""

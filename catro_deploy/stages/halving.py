@@ -6,6 +6,7 @@ divergence from the original's answers on validation images. It needs no labels,
 meaningful even if the original was trained on these images.
 """
 
+import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -60,6 +61,8 @@ PROMOTED = (4, 2)
 """Number of variants that reach each of these steps."""
 PRUNING_SHARE = 0.6
 """Share of the minutes for pruning, from the third variant on; the rest is for training."""
+PRUNE = 0
+"""Index of the first step of a variant; those of the trainings follow."""
 
 
 @dataclass(frozen=True)
@@ -97,18 +100,29 @@ class Halving:
 
     def _trainings(self) -> Sequence[tuple[int, Mapping[str, int]]]:
         """Number of variants and settings of each training step; 100 steps of a shorter epoch are that epoch."""
-        images = self._held_out.train.labels
-        options = follow_recipe(self._settings.finetune, self._settings.prune.reconstruct, images=len(images))
-        batch = min(options.batch_size or LARGEST_BATCH, len(images))
         steps = tuple(zip(PROMOTED, TRAINING, strict=True))
-        if len(images) // batch <= TRAINING[0]["steps"]:
+        if self._epoch_steps <= TRAINING[0]["steps"]:
             steps = steps[:1]
-        return steps if options.epochs else ()
+        return steps if self._settings.finetune.epochs else ()
+
+    @property
+    def _epoch_steps(self) -> int:
+        """Training steps in an epoch."""
+        images = len(self._held_out.train.labels)
+        options = follow_recipe(self._settings.finetune, self._settings.prune.reconstruct, images=images)
+        return images // min(options.batch_size or LARGEST_BATCH, images)
 
     @property
     def _spent_s(self) -> float:
         """Time spent so far, also before an interruption of the search."""
-        return sum(one.seconds for one in self._tried)
+        return sum(sum(one.seconds) for one in self._tried)
+
+    def _expected_s(self, step: int) -> float:
+        """The median time of this step so far; an epoch takes as long as its share of 100 steps; 0 if not known."""
+        if lasted := [one.seconds[step] for one in self._tried if len(one.seconds) > step]:
+            return statistics.median(lasted)
+        is_epoch = step == len(TRAINING)
+        return self._expected_s(step - 1) * self._epoch_steps / TRAINING[0]["steps"] if is_epoch else 0.0
 
     def _prune_all(self) -> int:
         """Prune each variant, next the one that differs least from the best; return how many were not started."""
@@ -128,10 +142,14 @@ class Halving:
         return len(todo)
 
     def _has_time_to_prune(self) -> bool:
-        """Whether another variant is begun. A second one has precedence over training: one alone compares nothing."""
-        if not self._tried:
-            return True
-        return self._spent_s <= self._limit_s * (PRUNING_SHARE if len(self._tried) > 1 else 1)
+        """Whether another variant is begun. A second one has precedence over training: one alone compares nothing.
+
+        Only the time for pruning counts, so that a search that is resumed after training has the same variants.
+        """
+        spent_s = sum(one.seconds[PRUNE] for one in self._tried)
+        if len(self._tried) > 1:
+            return spent_s + self._expected_s(PRUNE) <= self._limit_s * PRUNING_SHARE
+        return spent_s <= self._limit_s
 
     def _is_without_branches(self, changes: Changes) -> bool:
         """Whether no branch may be removed, and the variant that allows it removed none: both are the same network."""
@@ -168,10 +186,11 @@ class Halving:
         if len(ready) == 1 and not self._settings.search.budgets:
             return
         for one in ready[:most]:
-            if len(one.kl_nats) == step and self._spent_s <= self._limit_s:
+            if len(one.kl_nats) == step and self._spent_s + self._expected_s(step) <= self._limit_s:
                 trained = self._trained(one, training)
                 self._tried[self._tried.index(one)] = trained
-                self._progress.note(f"{trained.name}: {_distance(trained)} after {STEPS[step]}")
+                if len(trained.kl_nats) > step:
+                    self._progress.note(f"{trained.name}: {_distance(trained)} after {STEPS[step]}")
 
     def _trained(self, tried: TriedVariant, training: Mapping[str, int]) -> TriedVariant:
         began, folder = time.monotonic(), self._folder(tried.changes)
@@ -180,8 +199,12 @@ class Halving:
         with folder.lock():
             if not folder.original_weights.is_file():
                 save_weights(open_original(settings).model, folder.original_weights)
-            finetune(settings.model_copy(update={"finetune": options}), folder, self._progress)
-            return self._kept(self._judged(tried, folder, "finetuned"), folder, began)
+            try:
+                finetune(settings.model_copy(update={"finetune": options}), folder, self._progress)
+                tried = self._judged(tried, folder, "finetuned")
+            except NumericsError as error:
+                self._progress.note(f"{tried.name}: {error}")
+            return self._kept(tried, folder, began)
 
     def _judged(self, tried: TriedVariant, folder: RunFolder, weights: Literal["pruned", "finetuned"]) -> TriedVariant:
         """``tried`` with the results of its network, as it would be served, on the validation images."""
@@ -221,7 +244,7 @@ class Halving:
         return logits_of_onnx(integers, normalise(pixels, plan.mean, plan.std).numpy())
 
     def _kept(self, tried: TriedVariant, folder: RunFolder, began: float) -> TriedVariant:
-        tried = replace(tried, seconds=tried.seconds + time.monotonic() - began)
+        tried = replace(tried, seconds=(*tried.seconds, time.monotonic() - began))
         save(tried, folder)
         self._tidy(folder)
         return tried

@@ -269,7 +269,9 @@ def make_variants(**changes: Any) -> Variants:
         ({}, 0.5, (0.3, 0.1)),
         ({"prune.criterion": "obs", "prune.depth": "never"}, 0.48, (0.9,)),
     ]
-    found = [Variant(named, slower_by(ratio, 0.01), 0.4, kl, 0.97, 0.96, 60.0) for named, ratio, kl in tried]
+    found = [
+        Variant(named, slower_by(ratio, 0.01), 0.4, kl, 0.97, 0.96, (60.0,) * len(kl)) for named, ratio, kl in tried
+    ]
     values = {"variants": (*found, Variant({"prune.worth": "scatter"})), "validation_images": 500, "minutes": 3.0}
     return Variants(**(values | changes))
 

@@ -11,7 +11,7 @@ import torch
 from catro_deploy.assessment.basis import Basis
 from catro_deploy.budget import Budgets
 from catro_deploy.data import MemorySplit
-from catro_deploy.errors import BudgetError, MissedError, SettingsError, TargetError
+from catro_deploy.errors import BudgetError, MissedError, NumericsError, SettingsError, TargetError
 from catro_deploy.files import write_text
 from catro_deploy.progress import Silent
 from catro_deploy.reconstruction.readers import Readers
@@ -28,6 +28,7 @@ from catro_deploy.stages.other_runtimes import at_equal_latency, relative_to_own
 from catro_deploy.stages.table import STAGES
 from catro_deploy.stages.variants import variants
 from catro_deploy.stages.ways import Available
+from tests.notes import Notes
 from tests.report.made import make_variants, slower_by
 from tests.tiny import command, exit_code_of
 
@@ -59,6 +60,14 @@ def settings_of(minutes=15.0, knobs=KNOBS, epochs=4, take=0, budgets=(), max_dro
     )
 
 
+def held_out_of(train_images=20_000):
+    """Ten validation images, and an epoch of ``train_images``, in batches of 128 if there are thousands."""
+    images = MemorySplit(torch.zeros(10, 3, 2, 2, dtype=torch.uint8), np.zeros(10, np.int64))
+    train = MemorySplit(torch.zeros(train_images, 1, 1, 1, dtype=torch.uint8), np.zeros(train_images, np.int64))
+    basis = Basis("accuracy", np.zeros(10, np.int64), 0.9)
+    return HeldOut(train, images, np.zeros((10, 2), np.float32), basis)
+
+
 @pytest.fixture
 def halving(run, monkeypatch):
     """Search variants whose divergence after each step is ``kl(changes, step)``; None: no network meets the budget."""
@@ -73,7 +82,7 @@ def halving(run, monkeypatch):
             ratio = float(budget.removesuffix("x")) - 0.01
             reached = {"speedup": slower_by(ratio, 0.01), "kl_nats": (*tried.kl_nats, found)} if found else {}
             reached |= {"agreement": 1 - found / 100, "validation_accuracy": 0.9 - found / 100} if found else {}
-            return replace(tried, seconds=tried.seconds + seconds, **reached)
+            return replace(tried, seconds=(*tried.seconds, seconds), **reached)
 
         one = halving_module.Halving
         monkeypatch.setattr(one, "_pruned", lambda self, changes: ended(self, TriedVariant(dict(changes)), 0))
@@ -81,11 +90,7 @@ def halving(run, monkeypatch):
             one, "_trained", lambda self, tried, training: ended(self, tried, 1 if "steps" in training else 2)
         )
         monkeypatch.setattr(one, "_folder", lambda self, changes: run)
-        images = MemorySplit(torch.zeros(10, 3, 2, 2, dtype=torch.uint8), np.zeros(10, np.int64))
-        basis = Basis("accuracy", np.zeros(10, np.int64), 0.9)
-        train = MemorySplit(torch.zeros(train_images, 1, 1, 1, dtype=torch.uint8), np.zeros(train_images, np.int64))
-        held_out = HeldOut(train, images, np.zeros((10, 2), np.float32), basis)
-        return stage._searched(settings, run, held_out, Silent(), Available()), diary
+        return stage._searched(settings, run, held_out_of(train_images), Silent(), Available()), diary
 
     return search
 
@@ -111,11 +116,31 @@ def test_the_next_variant_differs_least_from_the_best_so_far(halving):
     assert all("precision int8" in name for name in tried[2:5])  # one more change than the best
 
 
-def test_no_variant_is_begun_after_the_time_for_pruning_and_none_trained_after_all_of_it(halving):
-    found, diary = halving(by_changes, settings_of(minutes=5))  # a minute each: 3 for pruning, then training up to 5
-    assert [step for step, _ in diary] == [0] * 4 + [1] * 2
-    assert found.left_out == 12 - 4
-    assert found.minutes == 6  # what was started is finished
+def test_no_variant_and_no_training_is_begun_that_would_exceed_the_time(halving):
+    found, diary = halving(by_changes, settings_of(minutes=5))  # a minute each: 3 for pruning, then training
+    assert [step for step, _ in diary] == [0] * 3 + [1] * 2
+    assert found.left_out == 12 - 3
+    assert found.minutes == 5
+
+
+@pytest.mark.parametrize(("minutes", "epochs"), [(11.5, 0), (11.6, 1), (13, 2)])
+def test_an_epoch_is_expected_to_last_as_long_as_its_share_of_100_steps(halving, minutes, epochs):
+    _, diary = halving(by_changes, settings_of(minutes=minutes))  # 156 steps: the first takes 1.56 minutes
+    assert [step for step, _ in diary if step] == [1] * 4 + [2] * epochs
+
+
+def test_a_resumed_search_has_the_variants_of_one_that_was_not_interrupted(halving, run, monkeypatch):
+    _, whole = halving(by_changes, settings_of(minutes=10))
+    found = []
+
+    def from_disk(self, changes):
+        kl = by_changes(changes, 0)
+        found.append(TriedVariant(dict(changes), slower_by(0.49, 0.01), 0.4, (kl,) * 3, 0.9, 0.9, (60.0, 600.0, 600.0)))
+        return found[-1]
+
+    monkeypatch.setattr(halving_module.Halving, "_pruned", from_disk)
+    halving_module.Halving(settings_of(minutes=10), run, held_out_of(), Silent(), Available(), 600.0).run()
+    assert [tried.name for tried in found] == [name for step, name in whole if step == 0]
 
 
 def test_a_second_variant_is_begun_after_the_time_for_pruning_if_there_is_time_at_all(halving):
@@ -144,6 +169,24 @@ def test_an_epoch_of_at_most_100_steps_is_trained_once(halving, images, trained)
     found, diary = halving(by_changes, settings_of(minutes=60), train_images=images)
     assert [step for step, _ in diary if step] == trained
     assert found.variants[0].name == "precision int8"
+
+
+def test_a_variant_whose_training_diverges_stays_as_it_was(run, monkeypatch):
+    def diverges(*given):
+        raise NumericsError("The loss is not finite.", "Lower the learning rate.")
+
+    monkeypatch.setattr(halving_module, "finetune", diverges)
+    monkeypatch.setattr(halving_module.Halving, "_folder", lambda self, changes: run)
+    settings, notes = settings_of(), Notes()
+    tried = TriedVariant({"prune.depth": "never"}, slower_by(0.49, 0.01), 0.4, (0.1,), 0.9, 0.9, (60.0,))
+    one = halving_module.Halving(settings, run, held_out_of(), notes, Available(), 600.0)
+    run.path.mkdir()
+    run.original_weights.touch()
+    trained = one._trained(tried, {"epochs": 1})
+    assert trained.kl_nats == tried.kl_nats
+    assert len(trained.seconds) == 2
+    assert load(TriedVariant, run) == trained
+    assert notes.lines == ["depth never: The loss is not finite.\nLower the learning rate."]
 
 
 def test_without_epochs_nothing_is_trained(halving):
