@@ -31,7 +31,9 @@ class SearchSettings(Section):
         description="Further latency budgets: each gets its own variants; with max_drop, the fastest variant that "
         "keeps the accuracy is taken",
     )
-    minutes: PositiveFloat = Field(15.0, description="Minutes that the search may take; two variants are compared even if they take longer")
+    minutes: PositiveFloat = Field(
+        15.0, description="Minutes that the search may take; two variants are compared even if they take longer"
+    )
     take: NonNegativeInt = Field(
         0, description="Number of the variant to continue with, as listed in the report; 0: the best"
     )

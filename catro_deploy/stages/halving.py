@@ -125,11 +125,16 @@ class Halving:
         return self._expected_s(step - 1) * self._epoch_steps / TRAINING[0]["steps"] if is_epoch else 0.0
 
     def _prune_all(self) -> int:
-        """Prune each variant, next the one that differs least from the best; return how many were not started."""
+        """Prune each variant, next the one that differs least from the best; return how many were not started.
+
+        Only what was found by pruning counts, and the time for that, so that a search that is resumed after training
+        prunes the same variants.
+        """
         labelled = not is_unlabelled(self._held_out.images.labels)
         todo, count = ways(self._settings, self._available, labelled=labelled), 0
         while todo and self._has_time_to_prune():
-            best = min(self._tried, key=_rank).changes if self._tried else {}
+            met = [one for one in self._tried if one.kl_nats]
+            best = min(met, key=lambda one: one.kl_nats[PRUNE]).changes if met else {}
             changes = min(todo, key=lambda one: len(one.items() ^ best.items()))
             todo.remove(changes)
             if self._is_without_branches(changes):
@@ -142,10 +147,7 @@ class Halving:
         return len(todo)
 
     def _has_time_to_prune(self) -> bool:
-        """Whether another variant is begun. A second one has precedence over training: one alone compares nothing.
-
-        Only the time for pruning counts, so that a search that is resumed after training has the same variants.
-        """
+        """Whether another variant is begun. A second one has precedence over training: one alone compares nothing."""
         spent_s = sum(one.seconds[PRUNE] for one in self._tried)
         if len(self._tried) > 1:
             return spent_s + self._expected_s(PRUNE) <= self._limit_s * PRUNING_SHARE

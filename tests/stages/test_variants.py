@@ -134,8 +134,10 @@ def test_a_resumed_search_has_the_variants_of_one_that_was_not_interrupted(halvi
     found = []
 
     def from_disk(self, changes):
-        kl = by_changes(changes, 0)
-        found.append(TriedVariant(dict(changes), slower_by(0.49, 0.01), 0.4, (kl,) * 3, 0.9, 0.9, (60.0, 600.0, 600.0)))
+        kl, seconds = (by_changes(changes, 0),), (60.0,)
+        if not changes:  # the only one that was trained before the interruption
+            kl, seconds = (*kl, 0.01, 0.01), (*seconds, 600.0, 600.0)
+        found.append(TriedVariant(dict(changes), slower_by(0.49, 0.01), 0.4, kl, 0.9, 0.9, seconds))
         return found[-1]
 
     monkeypatch.setattr(halving_module.Halving, "_pruned", from_disk)
