@@ -1,0 +1,125 @@
+"""Successive halving: which variants are pruned and trained, in which order, and in how much time."""
+
+import pytest
+
+from catro_deploy.errors import NumericsError
+from catro_deploy.progress import Silent
+from catro_deploy.records import TriedVariant, Variants
+from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.records import load
+from catro_deploy.stages import halving as halving_module
+from catro_deploy.stages.ways import Available
+from tests.notes import Notes
+from tests.report.made import slower_by
+from tests.stages.searching import held_out_of, search_by_rule, settings_of
+
+
+@pytest.fixture
+def run(tmp_path):
+    return RunFolder(tmp_path / "run")
+
+
+@pytest.fixture
+def halving(run, monkeypatch):
+    return search_by_rule(run, monkeypatch)
+
+
+def by_changes(changes, step):
+    """Fewer changes are nearer, training halves the distance; int8 is nearest of all."""
+    return (1 + len(changes) - 2 * ("quantize.precision" in changes)) / 2**step + 1
+
+
+def test_the_nearest_few_are_trained_and_of_these_the_nearest_two(halving, run):
+    found, diary = halving(by_changes, settings_of(minutes=60))
+    assert [step for step, _ in diary] == [0] * 12 + [1] * 4 + [2] * 2
+    assert next(name for step, name in diary if step == 2) == "precision int8"
+    assert [len(one.kl_nats) for one in found.variants] == [3, 3, 2, 2] + [1] * 8
+    assert found.variants[0].name == "precision int8"
+    assert load(Variants, run) == found
+
+
+def test_the_next_variant_differs_least_from_the_best_so_far(halving):
+    _, diary = halving(by_changes, settings_of(minutes=60))
+    tried = [name for step, name in diary if step == 0]
+    assert tried[:2] == ["as set", "precision int8"]
+    assert all("precision int8" in name for name in tried[2:5])  # one more change than the best
+
+
+def test_no_variant_and_no_training_is_begun_that_would_exceed_the_time(halving):
+    found, diary = halving(by_changes, settings_of(minutes=5))  # a minute each: 3 for pruning, then training
+    assert [step for step, _ in diary] == [0] * 3 + [1] * 2
+    assert found.left_out == 12 - 3
+    assert found.minutes == 5
+
+
+@pytest.mark.parametrize(("minutes", "epochs"), [(11.5, 0), (11.6, 1), (13, 2)])
+def test_an_epoch_is_expected_to_last_as_long_as_its_share_of_100_steps(halving, minutes, epochs):
+    _, diary = halving(by_changes, settings_of(minutes=minutes))  # 156 steps: the first takes 1.56 minutes
+    assert [step for step, _ in diary if step] == [1] * 4 + [2] * epochs
+
+
+def test_a_resumed_search_has_the_variants_of_one_that_was_not_interrupted(halving, run, monkeypatch):
+    _, whole = halving(by_changes, settings_of(minutes=10))
+    found = []
+
+    def from_disk(self, changes):
+        kl, seconds = (by_changes(changes, 0),), (60.0,)
+        if not changes:  # the only one that was trained before the interruption
+            kl, seconds = (*kl, 0.01, 0.01), (*seconds, 600.0, 600.0)
+        found.append(TriedVariant(dict(changes), slower_by(0.49, 0.01), 0.4, kl, 0.9, 0.9, seconds))
+        return found[-1]
+
+    monkeypatch.setattr(halving_module.Halving, "_pruned", from_disk)
+    halving_module.Halving(settings_of(minutes=10), run, held_out_of(), Silent(), Available(), 600.0).run()
+    assert [tried.name for tried in found] == [name for step, name in whole if step == 0]
+
+
+def test_a_second_variant_is_begun_after_the_time_for_pruning_if_there_is_time_at_all(halving):
+    settings = settings_of(minutes=5)
+    _, diary = halving(by_changes, settings, seconds=240.0)
+    assert diary == [(0, "as set"), (0, "precision int8")]
+    _, diary = halving(by_changes, settings, seconds=301.0)
+    assert diary == [(0, "as set")]
+
+
+ONLY_ONE = {"knobs": ["criterion"], "reconstruct": False}
+
+
+def test_the_only_variant_is_not_trained(halving):
+    _, diary = halving(by_changes, settings_of(minutes=60, **ONLY_ONE))
+    assert diary == [(0, "as set")]
+
+
+def test_the_only_variant_of_each_budget_is_trained_since_its_accuracy_decides(halving):
+    _, diary = halving(by_changes, settings_of(minutes=60, budgets=["0.35x"], **ONLY_ONE))
+    assert [step for step, *_ in diary] == [0, 1, 2] * 2
+
+
+@pytest.mark.parametrize(("images", "trained"), [(100 * 128 + 127, [1] * 4), (101 * 128, [1] * 4 + [2] * 2)])
+def test_an_epoch_of_at_most_100_steps_is_trained_once(halving, images, trained):
+    found, diary = halving(by_changes, settings_of(minutes=60), train_images=images)
+    assert [step for step, _ in diary if step] == trained
+    assert found.variants[0].name == "precision int8"
+
+
+def test_a_variant_whose_training_diverges_stays_as_it_was(run, monkeypatch):
+    def diverges(*given):
+        raise NumericsError("The loss is not finite.", "Lower the learning rate.")
+
+    monkeypatch.setattr(halving_module, "finetune", diverges)
+    monkeypatch.setattr(halving_module.Halving, "_folder", lambda self, changes: run)
+    settings, notes = settings_of(), Notes()
+    tried = TriedVariant({"prune.depth": "never"}, slower_by(0.49, 0.01), 0.4, (0.1,), 0.9, 0.9, (60.0,))
+    one = halving_module.Halving(settings, run, held_out_of(), notes, Available(), 600.0)
+    run.path.mkdir()
+    run.original_weights.touch()
+    trained = one._trained(tried, {"epochs": 1})
+    assert trained.kl_nats == tried.kl_nats
+    assert len(trained.seconds) == 2
+    assert load(TriedVariant, run) == trained
+    assert notes.lines == ["depth never: The loss is not finite.\nLower the learning rate."]
+
+
+def test_without_epochs_nothing_is_trained(halving):
+    _, diary = halving(by_changes, settings_of(minutes=60, epochs=0))
+    assert {step for step, _ in diary} == {0}
