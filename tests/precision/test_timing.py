@@ -48,6 +48,18 @@ def test_other_widths_take_the_kernels_of_the_real_network(tmp_path, name):
         assert layers >= {layer.name for layer in subject.network.layers}
 
 
+def test_zero_points_of_wide_layers_are_0_as_in_the_real_network(tmp_path):
+    """With others, ONNX Runtime took 5,183 us instead of 88 us for this network."""
+    wide = 1152  # the file holds zero points of up to 1024 channels
+    layers = [nn.Conv2d(3, wide, 1), nn.ReLU(), nn.Conv2d(wide, wide, 3, padding=1, groups=wide), nn.ReLU()]
+    model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(wide, 5)).eval()
+    with opened(model, trace(model, SHAPE), INT8, 18, print) as subject:
+        graph = onnx.load(subject.write(subject.full, "whole")).graph
+    points = [tensor for tensor in graph.initializer if tensor.name.endswith("_zero_point")]
+    assert any(wide in tensor.dims for tensor in points)
+    assert not any(onnx.numpy_helper.to_array(tensor).any() for tensor in points if tensor.data_type == 3)
+
+
 @pytest.mark.parametrize(
     ("precision", "own", "types"),
     [

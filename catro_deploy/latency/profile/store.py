@@ -16,7 +16,8 @@ from catro_deploy.resources import profiles_folder
 
 __all__ = ["LatencyProfile", "load_profile", "profiles_of", "save_profile"]
 
-FORMAT = 1
+# 2: in int8, the zero points of layers with more than 1024 channels are 0, as in the networks that are served.
+FORMAT = 2
 PROFILE = "profile.json"
 CELLS = "cells.csv"
 AGAIN = "Measure it again: catro-deploy profile --force"

@@ -106,10 +106,10 @@ def test_a_missing_file_is_refused(folder, name):
     refused(folder, f"No such file.*{name}")
 
 
-@pytest.mark.parametrize(("changed", "found"), [('{"format": 2}', 2), ("{}", "none"), ("[]", "none")])
+@pytest.mark.parametrize(("changed", "found"), [('{"format": 1}', 1), ("{}", "none"), ("[]", "none")])
 def test_another_format_is_refused(folder, changed, found):
     (folder / "profile.json").write_text(changed)
-    refused(folder, rf"\bformat {found}\b.*\b1\b")
+    refused(folder, rf"\bformat {found}\b.*\b2\b")
 
 
 def test_white_space_does_not_matter(folder):
