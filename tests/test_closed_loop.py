@@ -130,6 +130,27 @@ def test_a_latency_that_is_far_from_straight_is_met_from_both_sides(shape, share
     assert max(one for one in used if one <= 1) > 0.9
 
 
+def test_measurements_that_do_not_follow_the_model_are_said_to_contradict_it():
+    """As if the layer that the model takes for expensive were cheap: up to a point, cutting it makes no difference."""
+    wide = Wide()
+    latency = lambda widths: (0.56 if wide.predict(widths) > 0.25 * wide.full_us else 0.49) * wide.full_us  # noqa: E731
+    found = plan_of(wide.decide("0.5x", Device(latency, lambda _: wide.full_us)))
+    (first, *_, last) = found.rounds
+    assert last.taken
+    factor = first.predicted_us / last.predicted_us
+    assert found.warnings == (
+        f"The latency model does not describe these networks: it predicts a factor of {factor:.2g} between round "
+        f"{len(found.rounds)} and round 1, measured was 1.1. Measure the layers again: catro-deploy profile --force",
+    )
+
+
+@pytest.mark.parametrize("overhead", [0.0, 0.5])
+def test_a_model_that_lacks_an_overhead_is_not_contradicted(overhead):
+    wide = Wide()
+    device = Device(lambda widths: overhead * wide.full_us + 0.5 * wide.predict(widths), lambda _: wide.full_us)
+    assert plan_of(wide.decide("0.7x", device)).warnings == ()
+
+
 def test_where_no_wider_choice_fits_it_stops():
     wide = Wide(candidates={"stem": (32, 64), "inner": (32, 128)})
     device = wide.device()

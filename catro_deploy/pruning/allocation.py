@@ -17,13 +17,17 @@ from catro_deploy.latency.flops import FlopsCost
 from catro_deploy.latency.pricing import Pricing
 from catro_deploy.progress import Progress, Silent
 from catro_deploy.pruning.budgets import Counted, Priced, axes_of, plan_of
-from catro_deploy.pruning.closed_loop import Attempt, Axis, Measure, closed_loop
+from catro_deploy.pruning.closed_loop import APART, Attempt, Axis, Measure, closed_loop
 from catro_deploy.pruning.missed import best_of, cannot, require_attainable, what_stays
 from catro_deploy.pruning.solvers import Constraint, Method, Problem, Solver, exact_by_flops, limited, solver_of
 from catro_deploy.pruning.values import all_widths, full_widths, values_for
 from catro_deploy.records import BudgetPlan, LatencyPlan, Round
 
 __all__ = ["Decision", "by_flops", "by_latency"]
+
+# Measured times must differ by at least this share of the predicted difference, both on a logarithmic scale. An
+# overhead of half the budget, which no model of layers has, leaves a fifth of the difference.
+FOLLOWS = 0.2
 
 
 @dataclass(frozen=True)
@@ -179,6 +183,7 @@ def _latency_plan(
     if taken is not None and device.is_measured:
         measured = attempts[taken].measured.devices[at].warnings
         warnings += [f"Closed loop, round {taken + 1}: {warning}" for warning in measured]
+        warnings += _contradiction(pricing, attempts, at)
     return LatencyPlan(
         how=pricing.how,
         source=pricing.source,
@@ -194,6 +199,19 @@ def _latency_plan(
         gap=found.gap,
         warnings=tuple(warnings),
     )
+
+
+def _contradiction(pricing: Pricing, attempts: Sequence[Attempt], at: int) -> list[str]:
+    """A warning if measurements hardly follow the predictions: the widths may have been chosen by wrong prices."""
+    low, high = (pick(attempts, key=lambda one: one.predicted[at]) for pick in (min, max))
+    predicted, measured = high.predicted[at] / low.predicted[at], high.used[at] / low.used[at]
+    if predicted < 1 / APART or math.log(measured) >= FOLLOWS * math.log(predicted):
+        return []
+    again = " Measure the layers again: catro-deploy profile --force" if pricing.how == "measured" else ""
+    return [
+        f"The latency model does not describe these networks: it predicts a factor of {predicted:.2g} between round "
+        f"{attempts.index(low) + 1} and round {attempts.index(high) + 1}, measured was {measured:.2g}.{again}"
+    ]
 
 
 def _round(attempt: Attempt, at: int, *, taken: bool) -> Round:

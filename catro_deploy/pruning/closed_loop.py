@@ -12,7 +12,7 @@ from catro_deploy.latency.candidate import Measured
 from catro_deploy.progress import Progress
 from catro_deploy.pruning.solvers import Solver
 
-__all__ = ["NEARLY_ALL", "ROUNDS", "Attempt", "Axis", "Measure", "closed_loop"]
+__all__ = ["APART", "NEARLY_ALL", "ROUNDS", "Attempt", "Axis", "Measure", "closed_loop"]
 
 ROUNDS = 6
 # A network that uses this share of a budget is accepted.
@@ -20,7 +20,7 @@ NEARLY_ALL = 0.97
 # Once a model of time is corrected, the next round aims below the budget by this share, since measurements vary. It
 # doubles each time that it was too small: a network slightly below the budget is useful, one that misses it is not.
 MARGIN = 0.01
-# Whether a model lacks an overhead shows only if predictions are at least this far apart; below, noise decides.
+# Whether a model is wrong by more than a factor shows only if predictions are this far apart; below, noise decides.
 APART = 0.85
 
 Measure = Callable[[Mapping[str, int]], Measured]
