@@ -16,7 +16,7 @@ from catro_deploy.cli import devices, doctor, init, runs, stages, sweep, targets
 from catro_deploy.cli.console import say
 from catro_deploy.cli.faults import as_catro_error
 from catro_deploy.cli.groups import Group
-from catro_deploy.cli.stopping import stop_on_signals
+from catro_deploy.cli.stopping import not_hidden, stop_on_signals
 from catro_deploy.errors import CatroError
 
 __all__ = ["app", "main"]
@@ -35,7 +35,8 @@ class Commands(Group):
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override] # noqa: ANN401 - Typer's own type
         """Run a command."""
         try:
-            return super().invoke(ctx)
+            with not_hidden():
+                return super().invoke(ctx)
         except (typer.TyperException, typer.Exit, typer.Abort, BrokenPipeError):
             raise
         except KeyboardInterrupt as stopped:
@@ -112,7 +113,8 @@ def _first_of_all() -> None:
             dismiss()
         return
     try:
-        sys.exit(serve())
+        with not_hidden():
+            sys.exit(serve())
     except KeyboardInterrupt as stopped:
         sys.exit(getattr(stopped, "exit_code", INTERRUPTED))
     except Exception as error:

@@ -13,7 +13,7 @@ from pathlib import Path
 from catro_deploy.agent.locks import is_locked
 from catro_deploy.agent.process import error_event
 from catro_deploy.cli.faults import as_catro_error
-from catro_deploy.cli.stopping import stop_on_signals
+from catro_deploy.cli.stopping import not_hidden, stop_on_signals
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.sweep.orders import EventProgress, Order
 
@@ -34,7 +34,8 @@ def main() -> int:
     progress = EventProgress(channel)
     progress.tell("begin", where=socket.gethostname(), pid=os.getpid())
     try:
-        missed = _follow(order, progress)
+        with not_hidden():
+            missed = _follow(order, progress)
     except KeyboardInterrupt as stopped:
         return int(getattr(stopped, "exit_code", 128 + signal.SIGINT))
     except Exception as error:

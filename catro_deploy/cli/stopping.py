@@ -4,13 +4,18 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["Terminated", "stop_on_signals"]
+__all__ = ["Terminated", "not_hidden", "stop_on_signals"]
 
 
 AGAIN_S = 0.02
 """A finaliser that swallowed the signal has finished by then."""
+
+_raised: list[KeyboardInterrupt] = []
+"""What the signals of this process have raised."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -26,11 +31,13 @@ class Terminated(KeyboardInterrupt):
 
 
 def stop_on_signals() -> None:
-    """Raise ``Terminated`` in the main thread when one of these signals arrives.
+    """Raise ``KeyboardInterrupt`` on SIGINT, ``Terminated`` on SIGTERM and SIGHUP, both in the main thread.
 
-    A second one ends the process immediately. Signals that were ignored at the start stay ignored, such as SIGHUP under
-    nohup.
+    A second SIGTERM or SIGHUP ends the process immediately. Signals that were ignored at the start stay ignored, such
+    as SIGHUP under nohup.
     """
+    if signal.getsignal(signal.SIGINT) == signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
     for name in ("SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)  # Windows has no SIGHUP
         if number is not None and signal.getsignal(number) == signal.SIG_DFL:
@@ -38,9 +45,29 @@ def stop_on_signals() -> None:
     sys.unraisablehook = _ask_again
 
 
+@contextmanager
+def not_hidden() -> Iterator[None]:
+    """Raise what a signal has raised in place of the exception that it became.
+
+    Native code may do that: in the middle of building a validator, pydantic reports any exception as ``SchemaError``.
+    """
+    try:
+        yield
+    except Exception:
+        if _raised:
+            raise _raised[-1] from None
+        raise
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    _raised.append(KeyboardInterrupt())
+    raise _raised[-1]
+
+
 def _terminate(number: int, frame: FrameType | None) -> None:
     signal.signal(number, signal.SIG_DFL)
-    raise Terminated(number)
+    _raised.append(Terminated(number))
+    raise _raised[-1]
 
 
 def _ask_again(lost: "sys.UnraisableHookArgs") -> None:

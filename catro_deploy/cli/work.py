@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from catro_deploy.cli.console import make_progress, print_json, print_result
 from catro_deploy.cli.faults import as_catro_error
 from catro_deploy.cli.settings_flags import Flags
+from catro_deploy.cli.stopping import not_hidden
 from catro_deploy.errors import CatroError, RunFolderError, SettingsError
 from catro_deploy.progress import Progress
 from catro_deploy.runs.folder import RunFolder
@@ -271,7 +272,8 @@ def work(
         if keep:
             run = pipeline.keep_earlier(stages, settings, run, force=force, table=pipeline.STAGES)
         progress.note(f"run folder: {run.path}")
-        missed = pipeline.run_stages(stages, settings, run, progress, force=force, table=pipeline.STAGES)
+        with not_hidden():
+            missed = pipeline.run_stages(stages, settings, run, progress, force=force, table=pipeline.STAGES)
     except CatroError:
         raise
     except Exception as error:

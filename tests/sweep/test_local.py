@@ -154,9 +154,9 @@ def wait_until_still(run):
 def test_a_cell_is_what_run_makes_of_the_same_settings(tiny):
     shared = ("--budgets", "50%flops", "--classes", "across,down", "--cpus", "1")
     swept = command("sweep", *shared)
-    assert swept.exit_code in (0, 3), swept.stderr
+    assert swept.exit_code in (0, 3), swept.stderr  # whether so small a network is faster is chance
     cell = tiny / "runs" / "sweep" / "x86-cpu-across+down-50pct-flops"
     alone = command("run", "--budget", "50%flops", "--classes", "across,down", "--run", "alone")
-    assert alone.exit_code == swept.exit_code, alone.stderr
+    assert alone.exit_code in (0, 3), alone.stderr
     for name in ("plan.json", "weights.safetensors", "original.onnx", "pruned.onnx", "ship/model.json"):
         assert file_hash(cell / name) == file_hash(tiny / "alone" / name), name
