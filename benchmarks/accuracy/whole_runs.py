@@ -1,7 +1,6 @@
 """Complete runs of the command line, as rows of a benchmark."""
 
 import argparse
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -23,7 +22,7 @@ def add_folders(parser: argparse.ArgumentParser) -> None:
 
 
 def whole_run(settings: Settings, work: Path, key: str) -> RunFolder:
-    """The folder ``key`` in ``work`` after ``catro-deploy run`` on one thread; an interrupted run resumes.
+    """The folder ``key`` in ``work`` after ``catro-deploy run``; an interrupted run resumes.
 
     A missed budget is a result, not an error.
 
@@ -33,7 +32,7 @@ def whole_run(settings: Settings, work: Path, key: str) -> RunFolder:
     run, config = RunFolder(work / key), work / f"{key}.toml"
     write_text(config, settings_text(settings))
     command = [sys.executable, "-m", "catro_deploy", "run", "--config", str(config), "--run", str(run.path)]
-    done = subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL, check=False)
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
     if done.returncode not in (0, MISSED):
         raise RuntimeError(f"{' '.join(command)} exited with {done.returncode}")
     return run
