@@ -6,6 +6,7 @@ divergence from the original's answers on validation images. It needs no labels,
 meaningful even if the original was trained on these images.
 """
 
+import math
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -37,7 +38,9 @@ from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
 from catro_deploy.runs.records import load_if_there, save
 from catro_deploy.settings import LARGEST_BATCH, Settings, follow_recipe
+from catro_deploy.settings.sides import size_text
 from catro_deploy.stages.decided import changed
+from catro_deploy.stages.expectation import expected_kl_nats
 from catro_deploy.stages.finetune import finetune
 from catro_deploy.stages.held_out import HeldOut, logits_of
 from catro_deploy.stages.integers import calibration_samples
@@ -125,7 +128,7 @@ class Halving:
         return self._expected_s(step - 1) * self._epoch_steps / TRAINING[0]["steps"] if is_epoch else 0.0
 
     def _prune_all(self) -> int:
-        """Prune each variant, next the one that differs least from the best; return how many were not started.
+        """Prune each variant, next the one expected to be nearest; return how many were not started.
 
         Only what was found by pruning counts, and the time for that, so that a search that is resumed after training
         prunes the same variants.
@@ -133,9 +136,7 @@ class Halving:
         labelled = not is_unlabelled(self._held_out.images.labels)
         todo, count = ways(self._settings, self._available, labelled=labelled), 0
         while todo and self._has_time_to_prune():
-            met = [one for one in self._tried if one.kl_nats]
-            best = min(met, key=lambda one: one.kl_nats[PRUNE]).changes if met else {}
-            changes = min(todo, key=lambda one: len(one.items() ^ best.items()))
+            changes = self._next_of(todo)
             todo.remove(changes)
             if self._is_without_branches(changes):
                 continue
@@ -145,6 +146,15 @@ class Halving:
         if todo:
             self._progress.note(f"{len(todo)} variants were not started: allow more time with --search-minutes")
         return len(todo)
+
+    def _next_of(self, todo: Sequence[dict[str, str]]) -> dict[str, str]:
+        """The variant expected to be nearest; of equals the one with the fewest changes, which comes first."""
+        met = [(one.changes, one.kl_nats[PRUNE]) for one in self._tried if one.kl_nats]
+        if not met:
+            return todo[0]
+        expected = expected_kl_nats(met, todo, [size_text(size) for size in self._available.sizes])
+        nearest = min(expected)
+        return next(one for one, kl_nats in zip(todo, expected, strict=True) if math.isclose(kl_nats, nearest))
 
     def _has_time_to_prune(self) -> bool:
         """Whether another variant is begun. A second one has precedence over training: one alone compares nothing."""
