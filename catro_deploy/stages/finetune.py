@@ -8,7 +8,7 @@ from torch import nn
 
 from catro_deploy import networks
 from catro_deploy.assessment.keeping import choose
-from catro_deploy.data.base import Dataset, Split, Subset, is_unlabelled
+from catro_deploy.data.base import Split, Subset, is_unlabelled
 from catro_deploy.files import file_hash
 from catro_deploy.models.checkpoint import save_weights
 from catro_deploy.progress import Progress
@@ -19,6 +19,7 @@ from catro_deploy.runs.plan import load_plan
 from catro_deploy.runs.records import save
 from catro_deploy.settings import LARGEST_BATCH, OptimiserSettings, Settings, follow_recipe
 from catro_deploy.settings.labels import require_distillation
+from catro_deploy.stages.held_out import HeldOut
 from catro_deploy.stages.images import open_images_of
 from catro_deploy.training import TrainingJob, fit
 from catro_deploy.training.compute import choose_device
@@ -28,12 +29,12 @@ from catro_deploy.training.pixels import decode_once
 __all__ = ["finetune"]
 
 
-def finetune(settings: Settings, run: RunFolder, progress: Progress) -> Finetune:
+def finetune(settings: Settings, run: RunFolder, progress: Progress, held_out: HeldOut | None = None) -> Finetune:
     """Train the pruned network of ``run`` on its classes; write its weights and finetune.json.
 
     Without labels it learns from the original's answers. An interrupted fine-tuning resumes after its last
     complete epoch. With 0 epochs, or if training made the network worse on validation images, the weights are those
-    after pruning.
+    after pruning. A search gives ``held_out``, so that images are decoded once for all trainings.
 
     Raises:
         SettingsError: the images have no labels, and the loss needs them.
@@ -43,12 +44,11 @@ def finetune(settings: Settings, run: RunFolder, progress: Progress) -> Finetune
         NumericsError: training diverged; the state after earlier epochs is kept.
     """
     plan = load_plan(run)
-    _, height, width = plan.input_shape
-    dataset = open_images_of(settings, (height, width))
-    if not dataset.labelled:
+    train, validation = (held_out.train, held_out.images) if held_out else _images(settings, plan)
+    labelled = not is_unlabelled(train.labels)
+    if not labelled:
         require_distillation(settings.finetune, settings.finetune.epochs)
-    train, validation = (Subset(split, plan.class_indices) for split in (dataset.train, dataset.validation))
-    options = follow_recipe(settings.finetune, plan.reconstructed, dataset.labelled, len(train.labels))
+    options = follow_recipe(settings.finetune, plan.reconstructed, labelled, len(train.labels))
     network = networks.load(run, weights="pruned")
     teacher = networks.load(run, weights="original") if options.distill and options.epochs else None
     job = TrainingJob(
@@ -73,13 +73,20 @@ def finetune(settings: Settings, run: RunFolder, progress: Progress) -> Finetune
     save_weights(network, run.weights, {"plan": file_hash(run.plan)})
     record = Finetune(
         **vars(history),
-        original_validation_accuracy=_original_accuracy(settings, run, plan, dataset),
+        original_validation_accuracy=_original_accuracy(settings, run, plan, validation),
         validation_images=len(validation.labels),
         choice=choice,
     )
     save(record, run)
     run.finetune_state.unlink(missing_ok=True)
     return record
+
+
+def _images(settings: Settings, plan: Plan) -> tuple[Split, Split]:
+    """The training and validation images of the plan's classes."""
+    _, height, width = plan.input_shape
+    dataset = open_images_of(settings, (height, width))
+    return Subset(dataset.train, plan.class_indices), Subset(dataset.validation, plan.class_indices)
 
 
 def _choice(
@@ -101,9 +108,8 @@ def _choice(
     return choose(logits(original), logits(before), logits(trained), validation.labels)
 
 
-def _original_accuracy(settings: Settings, run: RunFolder, plan: Plan, dataset: Dataset) -> float | None:
-    """The unpruned network's accuracy on the validation images; None without images or without labels."""
-    images = Subset(dataset.validation, plan.class_indices)
+def _original_accuracy(settings: Settings, run: RunFolder, plan: Plan, images: Split) -> float | None:
+    """The unpruned network's accuracy on the validation ``images``; None without images or without labels."""
     if not len(images.labels) or is_unlabelled(images.labels):
         return None
     network, device = networks.load(run, weights="original"), choose_device(settings.finetune.compute)

@@ -207,12 +207,12 @@ class Halving:
     def _trained(self, tried: TriedVariant, training: Mapping[str, int]) -> TriedVariant:
         began, folder = time.monotonic(), self._folder(tried.changes)
         settings = self._changed(tried.changes)
-        options = settings.finetune.model_copy(update=training)
+        short = settings.model_copy(update={"finetune": settings.finetune.model_copy(update=training)})
         with folder.lock():
             if not folder.original_weights.is_file():
                 save_weights(open_original(settings).model, folder.original_weights)
             try:
-                finetune(settings.model_copy(update={"finetune": options}), folder, self._progress)
+                finetune(short, folder, self._progress, self._held_out)
                 tried = self._judged(tried, folder, "finetuned")
             except NumericsError as error:
                 self._progress.note(f"{tried.name}: {error}")

@@ -156,7 +156,7 @@ def _prune_and_finetune(
             plan = prune(tried, folder, progress, held_out.look, held_out.shared)
     except MissedError:
         return TriedPoint(share)
-    history = finetune(tried, folder, progress)
+    history = finetune(tried, folder, progress, held_out)
     assert plan.latency is not None
     (speedup,) = [one.speedup for one in plan.latency.rounds if one.taken]
     logits, labels = logits_of(networks.load(folder), held_out.images, tried), held_out.images.labels

@@ -17,7 +17,9 @@ from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan, save_plan
 from catro_deploy.runs.records import load
 from catro_deploy.settings import Settings
+from catro_deploy.stages import finetune as finetune_module
 from catro_deploy.stages.finetune import finetune
+from catro_deploy.stages.held_out import held_out_of
 from catro_deploy.stages.prune import prune
 from catro_deploy.stages.train import train
 from catro_deploy.training import accuracy, predict
@@ -67,6 +69,17 @@ def test_the_originals_accuracy_on_the_same_validation_images_is_recorded(settin
     images = Subset(open_dataset(settings.data, (8, 8), 3).validation, plan.class_indices)
     expected = accuracy(predict(original, images, MEAN, STD, 7), images.labels)
     assert json.loads(run.finetune.read_text())["original_validation_accuracy"] == expected
+
+
+def test_images_that_a_search_holds_are_not_opened_again(settings, run, monkeypatch):
+    expected = finetune(settings, run, Silent())
+    trained = networks.load(run)
+    held_out = held_out_of(settings, Silent())
+    monkeypatch.setattr(finetune_module, "open_images_of", None)
+    again = finetune(settings, run, Silent(), held_out)
+    assert_same_bits(networks.load(run), trained)
+    assert again.choice == expected.choice
+    assert again.original_validation_accuracy == expected.original_validation_accuracy
 
 
 def test_the_pruned_network_learns_its_classes(settings, run):
