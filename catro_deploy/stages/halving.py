@@ -6,33 +6,20 @@ divergence from the original's answers on validation images. It needs no labels,
 meaningful even if the original was trained on these images.
 """
 
+import itertools
 import math
 import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Literal
 
-import numpy as np
-from numpy.typing import NDArray
-from torch import nn
-
-from catro_deploy import networks
-from catro_deploy.calibration import load_int8_recipe
 from catro_deploy.data.base import is_unlabelled
-from catro_deploy.data.pixels import normalise
 from catro_deploy.errors import MissedError, NumericsError
-from catro_deploy.graph.onnx.export import export_onnx
+from catro_deploy.files import file_hash
 from catro_deploy.models.checkpoint import save_weights
-from catro_deploy.precision.graph import present
-from catro_deploy.precision.int8 import form_of, quantised
-from catro_deploy.precision.ranges import find_ranges
-from catro_deploy.precision.sensitivity import logits_of as logits_of_onnx
 from catro_deploy.progress import Progress
 from catro_deploy.records import Plan, Speedup, TriedVariant, Variant
-from catro_deploy.records.variants import STEPS, TARGET
+from catro_deploy.records.variants import INPUT_SIZE, STEPS, TARGET
 from catro_deploy.report.wording import nats
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
@@ -42,20 +29,16 @@ from catro_deploy.settings.sides import size_text
 from catro_deploy.stages.decided import changed
 from catro_deploy.stages.expectation import expected_kl_nats
 from catro_deploy.stages.finetune import finetune
-from catro_deploy.stages.held_out import HeldOut, logits_of
-from catro_deploy.stages.integers import calibration_samples
+from catro_deploy.stages.held_out import HeldOut
+from catro_deploy.stages.judging import judged
 from catro_deploy.stages.original import open_original
 from catro_deploy.stages.other_runtimes import relative_to_own
 from catro_deploy.stages.prune import prune
 from catro_deploy.stages.trials import trial_folder
-from catro_deploy.stages.ways import DEPTH, NO_DEPTH, Available, ways, with_budget
-from catro_deploy.statistics.agreement import accuracy_of, agreement_of
-from catro_deploy.statistics.divergence import scaled_kl_nats
-from catro_deploy.targets import load_target
+from catro_deploy.stages.ways import DEPTH, NO_DEPTH, PRECISION, Available, ways, with_budget
 
 __all__ = ["Ended", "Halving"]
 
-Floats = NDArray[np.float32]
 Changes = Mapping[str, str]
 
 TRAINING = ({"epochs": 1, "steps": 100}, {"epochs": 1})
@@ -141,8 +124,9 @@ class Halving:
             if self._is_without_branches(changes):
                 continue
             tried, count = self._pruned(changes), count + 1
+            equal = f", the same network as {twin.name}" if (twin := self._twin(tried)) else ""
             self._tried.append(tried)
-            self._progress.note(f"variant {count} of {count + len(todo)}: {tried.name}: {_outcome(tried)}")
+            self._progress.note(f"variant {count} of {count + len(todo)}: {tried.name}: {_outcome(tried)}{equal}")
         if todo:
             self._progress.note(f"{len(todo)} variants were not started: allow more time with --search-minutes")
         return len(todo)
@@ -181,7 +165,7 @@ class Halving:
                 plan = load_plan(folder) if folder.plan.is_file() else self._prune(settings, folder)
                 share = plan.pruned_macs / plan.original_macs
                 measured = replace(tried, speedup=self._speedup(changes, plan), macs_share=share)
-                tried = self._judged(measured, folder, "pruned")
+                tried = judged(measured, folder, "pruned", settings, self._held_out)
             except (MissedError, NumericsError) as error:
                 self._progress.note(f"{tried.name}: {error}")
             return self._kept(tried, folder, began)
@@ -192,9 +176,11 @@ class Halving:
     def _train_best(self, step: int, most: int, training: Mapping[str, int]) -> None:
         """Train the nearest ``most`` of those that have finished the previous step, as long as there is time.
 
-        The only variant of the only budget is not trained: there is nothing to choose from.
+        Of equal networks only the first is trained. The only network of the only budget is not trained: there is
+        nothing to choose from.
         """
-        ready = sorted((one for one in self._tried if len(one.kl_nats) >= step), key=lambda one: one.kl_nats[step - 1])
+        done = [one for one in self._tried if len(one.kl_nats) >= step and not self._twin(one)]
+        ready = sorted(done, key=lambda one: one.kl_nats[step - 1])
         if len(ready) == 1 and not self._settings.search.budgets:
             return
         for one in ready[:most]:
@@ -203,6 +189,19 @@ class Halving:
                 self._tried[self._tried.index(one)] = trained
                 if len(trained.kl_nats) > step:
                     self._progress.note(f"{trained.name}: {_distance(trained)} after {STEPS[step]}")
+
+    def _twin(self, tried: TriedVariant) -> TriedVariant | None:
+        """The variant tried before this one that is the same network, as different settings may lead to one."""
+        if not tried.kl_nats:
+            return None
+        earlier = itertools.takewhile(lambda one: one.changes != tried.changes, self._tried)
+        network = self._network(tried)
+        return next((one for one in earlier if one.kl_nats and self._network(one) == network), None)
+
+    def _network(self, tried: TriedVariant) -> tuple[str, ...]:
+        """What identifies the network as it would be served."""
+        served = (tried.changes.get(place, "") for place in (PRECISION, TARGET, INPUT_SIZE))
+        return file_hash(self._folder(tried.changes).pruned_weights), *served
 
     def _trained(self, tried: TriedVariant, training: Mapping[str, int]) -> TriedVariant:
         began, folder = time.monotonic(), self._folder(tried.changes)
@@ -213,47 +212,10 @@ class Halving:
                 save_weights(open_original(settings).model, folder.original_weights)
             try:
                 finetune(short, folder, self._progress, self._held_out)
-                tried = self._judged(tried, folder, "finetuned")
+                tried = judged(tried, folder, "finetuned", settings, self._held_out)
             except NumericsError as error:
                 self._progress.note(f"{tried.name}: {error}")
             return self._kept(tried, folder, began)
-
-    def _judged(self, tried: TriedVariant, folder: RunFolder, weights: Literal["pruned", "finetuned"]) -> TriedVariant:
-        """``tried`` with the results of its network, as it would be served, on the validation images."""
-        settings = self._changed(tried.changes)
-        network = networks.load(folder, weights=weights)
-        if settings.quantize.precision == "int8":
-            logits = self._in_int8(network, load_plan(folder), settings)
-        else:
-            logits = logits_of(network, self._held_out.images, settings)
-        labels, original = self._held_out.images.labels, self._held_out.logits
-        divergence = scaled_kl_nats(original, logits)
-        if divergence is None:
-            raise NumericsError("Its answers are not finite.", "Another variant may work.")
-        return replace(
-            tried,
-            kl_nats=(*tried.kl_nats, divergence),
-            agreement=agreement_of(original, logits).share,
-            validation_accuracy=None if is_unlabelled(labels) else accuracy_of(logits, labels),
-        )
-
-    def _in_int8(self, network: nn.Module, plan: Plan, settings: Settings) -> Floats:
-        """Logits in int8 after calibration; ``quantize`` may later keep more layers in float than the recipe does."""
-        import onnx
-
-        recipe, images = load_int8_recipe(settings.quantize.recipe), self._held_out.images
-        samples = calibration_samples(self._held_out.train, plan, recipe)
-        with TemporaryDirectory() as folder:
-            file = Path(folder, "float.onnx")
-            export_onnx(network.cpu(), plan.input_shape, file, opset=settings.export.opset, metadata={})
-            proto = onnx.load(file)
-        ranges = find_ranges(
-            proto, normalise(samples.pixels, plan.mean, plan.std).numpy(), recipe.method, recipe.percentile
-        )
-        form = form_of(load_target(settings.prune.target).runtime)
-        integers = quantised(proto, ranges, form, keep=present(recipe.keep, proto.graph))
-        pixels = images.images(np.arange(len(images.labels)))
-        return logits_of_onnx(integers, normalise(pixels, plan.mean, plan.std).numpy())
 
     def _kept(self, tried: TriedVariant, folder: RunFolder, began: float) -> TriedVariant:
         tried = replace(tried, seconds=(*tried.seconds, time.monotonic() - began))

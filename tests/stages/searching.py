@@ -48,10 +48,12 @@ def held_out_of(train_images=20_000):
 def search_by_rule(run, monkeypatch):
     """Search variants whose divergence after each step is ``kl(changes, step)``; None: no network meets the budget.
 
+    Variants with the same ``network(changes)`` are the same network; by default, all differ.
+
     The function returns what was found, and a diary of all steps in their order.
     """
 
-    def search(kl, settings, seconds=60.0, train_images=20_000):
+    def search(kl, settings, seconds=60.0, train_images=20_000, network=sorted):
         diary = []
 
         def ended(self, tried, step):
@@ -69,6 +71,7 @@ def search_by_rule(run, monkeypatch):
             one, "_trained", lambda self, tried, training: ended(self, tried, 1 if "steps" in training else 2)
         )
         monkeypatch.setattr(one, "_folder", lambda self, changes: run)
+        monkeypatch.setattr(one, "_network", lambda self, tried: network(tried.changes.items()))
         return stage._searched(settings, run, held_out_of(train_images), Silent(), Available()), diary
 
     return search

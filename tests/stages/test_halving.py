@@ -63,6 +63,35 @@ def test_no_variant_and_no_training_is_begun_that_would_exceed_the_time(halving)
     assert found.minutes == 5
 
 
+def without_criterion(changes):
+    return sorted((place, value) for place, value in changes if place != "prune.criterion")
+
+
+def test_of_variants_that_are_the_same_network_the_first_is_trained(halving):
+    found, diary = halving(by_changes, settings_of(minutes=60), network=without_criterion)
+    assert len(found.variants) == 12
+    trained = [name for step, name in diary if step == 1]
+    assert len(trained) == 4
+    assert not any("criterion" in name for name in trained)
+
+
+def test_variants_that_are_all_the_same_network_are_not_trained(halving):
+    _, diary = halving(by_changes, settings_of(minutes=60), network=lambda changes: "one")
+    assert {step for step, _ in diary} == {0}
+
+
+def test_the_same_weights_in_another_precision_are_another_network(run):
+    run.path.mkdir()
+    run.pruned_weights.write_bytes(b"weights")
+    one = halving_module.Halving(settings_of(), run, held_out_of(), Silent(), Available(), 600.0)
+    one._folder = lambda changes: run
+    as_set, int8, depth = (
+        one._network(TriedVariant(changes))
+        for changes in ({}, {"quantize.precision": "int8"}, {"prune.depth": "never"})
+    )
+    assert as_set == depth != int8
+
+
 @pytest.mark.parametrize(("minutes", "epochs"), [(11.5, 0), (11.6, 1), (13, 2)])
 def test_an_epoch_is_expected_to_last_as_long_as_its_share_of_100_steps(halving, minutes, epochs):
     _, diary = halving(by_changes, settings_of(minutes=minutes))  # 156 steps: the first takes 1.56 minutes
