@@ -24,6 +24,7 @@ from catro_deploy.records import (
     Verify,
 )
 from catro_deploy.records.report import Report
+from catro_deploy.report.advice import advice_on
 from catro_deploy.report.agreement import validation_heading
 from catro_deploy.report.budgets import planned_figures
 from catro_deploy.report.few import interval_of
@@ -275,10 +276,11 @@ def show_report(report: Report, run: RunFolder) -> Shown:
     steps = [recovery_line(report.recovery)] if report.recovery else []
     warnings = [warning for warning in report.warnings if warning != report.unchecked]
     figures: Shown = [*device_rows(report), *budget_lines(report), *budget_rows(report.budgets)]
-    outcome = [*steps, *searched, *figures, *warnings, report.verdict, f"Report: {run.report('html')}"]
+    last = filter(None, [report.verdict, advice_on(report), f"Report: {run.report('html')}"])
+    outcome = [*steps, *searched, *figures, *warnings, *last]
     tried = [_precisions(report.quantize)] if report.quantize else []
-    last = [*filter(None, [report.unchecked]), *(show_ship(report.ship, run) if report.ship else ())]
-    return [title, table, *tried, *outcome, *last]
+    shipped = [*filter(None, [report.unchecked]), *(show_ship(report.ship, run) if report.ship else ())]
+    return [title, table, *tried, *outcome, *shipped]
 
 
 def show_ship(shipped: Shipped, run: RunFolder) -> Shown:

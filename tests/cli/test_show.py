@@ -10,6 +10,7 @@ from catro_deploy.cli.results import RESULTS
 from catro_deploy.records import Precisions
 from catro_deploy.runs.folder import RunFolder
 from tests.report.made import (
+    make_agreement,
     make_bench,
     make_candidate,
     make_estimate,
@@ -53,6 +54,12 @@ def test_each_step_is_told_in_one_line(stage):
     content = verify if stage == "verify" else make_report(make_plan(), verify, make_bench())
     steps = "original 99.44%, after the cut 11.59%, reconstructed 92.75%, fine-tuned 99.12%"
     assert f"accuracy on 5,000 test images: {steps}" in lines(stage, content)
+
+
+def test_a_report_of_a_loss_advises_a_search():
+    verify = make_verify(agreement_with_original=make_agreement(accuracy_change_ci95=(-2.0, -0.1)))
+    shown = lines("report", make_report(make_timed_plan(), verify, make_bench()))
+    assert len([line for line in shown if line.startswith("Accuracy fell. Add --search")]) == 1
 
 
 def test_a_plan_by_latency_shows_its_rounds_and_its_cost_model():
