@@ -1,6 +1,5 @@
 """Measure what candidate networks use: each is exported and timed interleaved with the original, like a final one."""
 
-import math
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from catro_deploy.errors import TargetError
 from catro_deploy.graph.onnx.export import export_onnx
 from catro_deploy.graph.onnx.footprint import Footprint, footprint_of
 from catro_deploy.graph.onnx.interface import write_interface
+from catro_deploy.latency.repetition import Repetition
 from catro_deploy.precision.timing import convert_
 from catro_deploy.records import Speedup
 from catro_deploy.transports import run_job
@@ -25,10 +25,6 @@ from catro_deploy.transports.execution import Use, bench_job, speedup_of
 __all__ = ["CandidateFiles", "CandidateLatency", "CandidateTimer", "Measured", "candidate_files", "candidate_timer"]
 
 GRACE_S = 600
-# Without a soak, a measurement is repeated until the interval of the speedup is at most this share of it either way,
-# and the original at most this share slower than in its fastest measurement so far. A busy machine slows networks down
-# by different shares, even if they are interleaved. The closed loop accepts networks within 3% of a budget.
-CERTAIN, UNDISTURBED, MEASUREMENTS = 0.03, 0.05, 3
 
 
 @dataclass(frozen=True)
@@ -50,12 +46,6 @@ class CandidateLatency:
     sustained_us: float | None = None
     energy_mj: tuple[float, float] | None = None
 
-    @property
-    def uncertainty(self) -> float:
-        """Half the width of the speedup's interval, as a share of the speedup."""
-        low, high = self.speedup.ci95
-        return (high - low) / (2 * self.speedup.median)
-
     @classmethod
     def of(cls, result: BenchResult) -> "CandidateLatency":
         """Extract what is needed from the device's ``result``."""
@@ -76,6 +66,10 @@ class CandidateLatency:
             return max(self.candidate_us, self.sustained_us or 0.0), self.original_us
         candidate, original = self.samples_us
         return percentile(candidate, percent), percentile(original, percent)
+
+
+def _figures(found: CandidateLatency) -> tuple[Speedup, float]:
+    return found.speedup, found.original_us
 
 
 def _ascending(timing: Timing) -> tuple[float, ...]:
@@ -122,22 +116,18 @@ class CandidateFiles:
         return footprint_of(self.write(network, "pruned", self.use.precision), self.use.batch)
 
 
-@dataclass
+@dataclass(frozen=True)
 class CandidateTimer:
-    """An exported original, in the target's own precision, that candidates are timed against.
-
-    Attributes:
-        fastest_original_us: the smallest of the original's medians so far.
-    """
+    """An exported original, in the target's own precision, that candidates are timed against."""
 
     files: CandidateFiles
     protocol: LatencyProtocol
     with_energy: bool = False
     soak_s: float = 0.0
-    fastest_original_us: float = math.inf
+    repetition: Repetition[CandidateLatency] = field(default_factory=lambda: Repetition(_figures))
 
     def measure(self, candidate: nn.Module) -> CandidateLatency:
-        """Time ``candidate`` (eval mode, CPU) interleaved with the original, again if the speedup is doubtful.
+        """Time ``candidate`` (eval mode, CPU) interleaved with the original; without a soak, again if it was disturbed.
 
         Raises:
             ModelError: it cannot be exported.
@@ -145,24 +135,13 @@ class CandidateTimer:
             TargetError: energy is requested, but the device does not report power.
         """
         file = self.files.write(candidate, "pruned", self.files.use.precision)
-        tried: list[CandidateLatency] = []
-        for _ in range(1 if self.soak_s else MEASUREMENTS):
-            tried.append(self._timed(file))
-            self.fastest_original_us = min(self.fastest_original_us, tried[-1].original_us)
-            found = min(tried, key=self._doubt)
-            if self._doubt(found) <= 1:
-                break
+        found = self._timed(file) if self.soak_s else self.repetition.repeat(lambda: self._timed(file))[0]
         if self.with_energy and found.energy_mj is None:
             raise TargetError(
                 f"Energy cannot be measured on {self.files.use.target}: the device does not report power.",
                 "Remove --max-energy. Power is read from a Jetson's sensors, or from nvidia-smi for networks on a GPU.",
             )
         return found
-
-    def _doubt(self, found: CandidateLatency) -> float:
-        """How uncertain or disturbed the measurement is; above 1, it is repeated."""
-        slowdown = found.original_us / self.fastest_original_us - 1
-        return max(found.uncertainty / CERTAIN, slowdown / UNDISTURBED)
 
     def _timed(self, file: Path) -> CandidateLatency:
         use, names = self.files.use, ("original.onnx", file.name)

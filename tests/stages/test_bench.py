@@ -16,9 +16,10 @@ from catro_deploy.runs.plan import save_plan
 from catro_deploy.runs.records import load, save
 from catro_deploy.settings import PruneSettings, Settings
 from catro_deploy.settings.deploy import QuantizeSettings
+from catro_deploy.stages import bench as stage
 from catro_deploy.stages.bench import bench
 from tests.onnx_files import write_conv_chain
-from tests.report.made import make_plan, make_quantize
+from tests.report.made import make_bench, make_plan, make_quantize, make_timed_plan
 
 SHORT = """
 warmup_s = 0.05
@@ -73,6 +74,51 @@ def test_bench_json_holds_times_ratio_protocol_and_environment(tmp_path, protoco
         f"{fact}_{when}" for fact in ("clock_mhz", "temperatures_c", "load_average") for when in ("before", "after")
     }
     assert asked <= set(environment)
+
+
+@pytest.fixture
+def scripted(tmp_path, protocol, monkeypatch):
+    """Run the stage with measurements whose original takes these microseconds; return the record, and their number.
+
+    The widths were chosen when the original took 1.01 ms.
+    """
+
+    def measure(originals_us, carried=False, **bench_settings):
+        run = RunFolder(tmp_path / "run")
+        run.path.mkdir()
+        save_plan(make_timed_plan(), run.plan)
+        if carried:
+            run.carried.touch()
+        made = []
+
+        def measured(*_):
+            made.append(make_bench(2.1, 2.09, 2.11, original_us=originals_us[len(made)]))
+            return made[-1]
+
+        monkeypatch.setattr(stage, "measured", measured)
+        return bench(settings(protocol, **bench_settings), run, Silent()), len(made)
+
+    return measure
+
+
+@pytest.mark.parametrize(("originals_us", "fastest_us"), [([1200, 1020], 1020), ([1300, 1200, 1250], 1200)])
+def test_measured_again_if_the_original_is_slower_than_when_the_widths_were_chosen(scripted, originals_us, fastest_us):
+    record, made = scripted(originals_us)
+    assert made == len(originals_us)
+    assert record.original.p50_us == fastest_us
+    assert record.warnings[-1].startswith(f"The machine was disturbed. Of {made} measurements")
+    assert f"takes {fastest_us / 1010 - 1:.0%} longer" in record.warnings[-1]
+
+
+@pytest.mark.parametrize(
+    ("original_us", "more"),
+    [(1020, {}), (3000, {}), (1200, {"soak": 60.0}), (1200, {"carried": True})],
+    ids=["undisturbed", "other conditions", "soak", "carried"],
+)
+def test_measured_once(scripted, original_us, more):
+    record, made = scripted([original_us], **more)
+    assert (made, record.original.p50_us) == (1, original_us)
+    assert not any("disturbed" in warning for warning in record.warnings)
 
 
 def test_a_pruned_model_that_is_slower_is_said_to_be(tmp_path, protocol):
@@ -145,7 +191,7 @@ def test_a_truncated_file_leaves_the_old_result_alone(tmp_path, protocol):
 
 def test_files_of_another_plan_are_refused(tmp_path, protocol):
     run = make_run(tmp_path, LARGE, SMALL)
-    run.plan.write_text('{"changed": true}')
+    save_plan(make_plan(budget="40%flops"), run.plan)
     with pytest.raises(ModelError, match="plan_sha256"):
         bench(settings(protocol), run, Silent())
 

@@ -14,6 +14,7 @@ from catro_deploy.graph.cut.surgery import masked
 from catro_deploy.graph.fx.depth import drop_branches
 from catro_deploy.latency import candidate
 from catro_deploy.latency.profile import fingerprint, measuring, profiles_of
+from catro_deploy.latency.repetition import MEASUREMENTS
 from catro_deploy.progress import Silent
 from catro_deploy.pruning import classifier
 from catro_deploy.records import Budgets, Keep
@@ -136,7 +137,7 @@ def test_a_second_pruning_uses_the_profile_again(settings, run, jobs):
     plan = prune(settings(budget="0.7x"), run, notes)
     assert "profile" not in jobs
     rounds = len(plan.latency.rounds)
-    assert rounds <= jobs.count("bench") <= candidate.MEASUREMENTS * rounds
+    assert rounds <= jobs.count("bench") <= MEASUREMENTS * rounds
     assert any("used again" in line for line in notes.lines)
     before = plan.latency.staircases
     profile(settings(), Silent(), force=True)
