@@ -26,6 +26,14 @@ KIB = 1024
 def main() -> int:
     """Carry out the order on standard input; the exit code is 0, or that of the reported error."""
     stop_on_signals()
+    try:
+        with not_hidden():
+            return _carry_out()
+    except KeyboardInterrupt as stopped:
+        return int(getattr(stopped, "exit_code", 128 + signal.SIGINT))
+
+
+def _carry_out() -> int:
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # output of libraries goes to standard error
     content = json.loads(sys.stdin.readline())
@@ -36,8 +44,6 @@ def main() -> int:
     try:
         with not_hidden():
             missed = _follow(order, progress)
-    except KeyboardInterrupt as stopped:
-        return int(getattr(stopped, "exit_code", 128 + signal.SIGINT))
     except Exception as error:
         known = as_catro_error(error, Path(order.run))
         failure = error_event(known)
