@@ -76,7 +76,7 @@ INPUT_SIZE = """\
 
 Prunings that resize their images to a smaller size. Their latency is predicted from the profile of the original size,
 in proportion to the positions of each layer, and from two measurements at the smaller size, of the unpruned network and
-a narrow one."""
+a narrow one. These were made with `--protocol quick`."""
 
 SECOND_OPINION = """\
 ## A second opinion on OpenVINO's latency
