@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from torch import nn
@@ -118,13 +119,18 @@ class CandidateFiles:
 
 @dataclass(frozen=True)
 class CandidateTimer:
-    """An exported original, in the target's own precision, that candidates are timed against."""
+    """Times candidates against ``original``, which is exported at the first, in the target's own precision."""
 
+    original: nn.Module
     files: CandidateFiles
     protocol: LatencyProtocol
     with_energy: bool = False
     soak_s: float = 0.0
     repetition: Repetition[CandidateLatency] = field(default_factory=lambda: Repetition(_figures))
+
+    @cached_property
+    def _original_file(self) -> Path:
+        return self.files.write(self.original, "original", self.files.use.own_precision)
 
     def measure(self, candidate: nn.Module) -> CandidateLatency:
         """Time ``candidate`` (eval mode, CPU) interleaved with the original; without a soak, again if it was disturbed.
@@ -144,7 +150,7 @@ class CandidateTimer:
         return found
 
     def _timed(self, file: Path) -> CandidateLatency:
-        use, names = self.files.use, ("original.onnx", file.name)
+        use, names = self.files.use, (self._original_file.name, file.name)
         limit_s = self.protocol.limit_s + self.protocol.warmup_s + self.soak_s + GRACE_S
         models = {"original": ModelFile(names[0], {}), "pruned": ModelFile(names[1], {})}
         job = bench_job(use, self.protocol, models, beside=self.with_energy, soak_s=self.soak_s)
@@ -171,10 +177,9 @@ def candidate_timer(
     with_energy: bool = False,
     soak_s: float = 0.0,
 ) -> Iterator[CandidateTimer]:
-    """Export ``original`` (eval mode, CPU) to a temporary folder and time candidates against it.
+    """Time candidates against ``original`` (eval mode, CPU), with files in a temporary folder.
 
     Their energy is measured as well if ``with_energy``. They also run back to back for ``soak_s`` seconds, if above 0.
     """
     with candidate_files(use, opset, input_shape) as files:
-        files.write(original, "original", use.own_precision)
-        yield CandidateTimer(files, protocol, with_energy, soak_s)
+        yield CandidateTimer(original, files, protocol, with_energy, soak_s)

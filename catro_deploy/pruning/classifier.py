@@ -14,33 +14,21 @@ from catro_deploy.graph.fx.depth import find_branches
 from catro_deploy.graph.fx.features import Labelled, images_at_once
 from catro_deploy.graph.fx.worths import branch_worths
 from catro_deploy.progress import Progress
-from catro_deploy.pruning.allocation import Decision
 from catro_deploy.pruning.cutting import Classifier, Cut, Pruned, at_input_size, cut_classifier, without_branches
 from catro_deploy.pruning.finding import Finding
 from catro_deploy.pruning.scoring import Scored, score_channels, survey_groups
 from catro_deploy.pruning.selection import choose_channels, chosen_by_readers
+from catro_deploy.pruning.shared import Shared
 from catro_deploy.pruning.solvers import Problem, measures_worth
+from catro_deploy.reconstruction.correction import dropped_by
 from catro_deploy.reconstruction.images import MixedImages
-from catro_deploy.reconstruction.measurements import Measurements, SharedMeasurements
-from catro_deploy.reconstruction.reconstructor import Reconstructor
+from catro_deploy.reconstruction.reconstructor import FULL, SCREENING, Effort, Reconstructor
 from catro_deploy.records import Branch, GroupPlan, Keep
 from catro_deploy.settings import PruneSettings, Settings
 from catro_deploy.training.compute import choose_device, choose_hardware
 from catro_deploy.training.normalised import NormalisedBatches
 
-__all__ = ["prune_classifier", "scoring_batch_size"]
-
-# The settings in [prune] that determine in which order channels are removed, and the losses of widths and branches.
-DECIDING = {
-    "criterion",
-    "input_size",
-    "ignore",
-    "samples_per_class",
-    "reconstruct_images",
-    "batch_size",
-    "compute",
-    "seed",
-}
+__all__ = ["prune_classifier", "scoring_batch_size", "screen_classifier"]
 
 
 def scoring_batch_size(original: Classifier, settings: PruneSettings) -> int:
@@ -62,13 +50,13 @@ def prune_classifier(
     progress: Progress,
     *,
     labelled: bool = True,
-    shared: SharedMeasurements | None = None,
+    shared: Shared | None = None,
 ) -> Pruned:
     """Choose the channels of ``original`` to keep, by ``batches`` of normalised images, class by class, and cut it.
 
     Of ``settings``, [prune], [profile], [bench] and [export] are used. If images are not ``labelled``, the worth of
     widths is always measured, and channels are chosen by their consumers or by norms; see
-    ``require_pruning_without_labels``. Prunings of one checkpoint by the same images can use ``shared`` measurements.
+    ``require_pruning_without_labels``. Prunings of one checkpoint by the same images can use the same ``shared``.
 
     Raises:
         UsageError: settings, network, images or budget are incompatible.
@@ -76,6 +64,38 @@ def prune_classifier(
         NumericsError: a feature map is not finite, or a layer's channels are dead.
         FaultError: the pruned network does not compute what the masked original computes.
     """
+    return _pruning(original, batches, settings, progress, labelled, shared or Shared(), FULL).pruned()
+
+
+def screen_classifier(
+    original: Classifier,
+    batches: Sequence[Labelled],
+    settings: Settings,
+    progress: Progress,
+    *,
+    labelled: bool = True,
+    shared: Shared,
+) -> float | None:
+    """The divergence from the given original's answers, in nats, that a pruning with these settings would have.
+
+    The arguments are those of ``prune_classifier``. Widths are allocated by predicted latency, and the network is
+    reconstructed from a few images, in floating point. None: some groups could not be reconstructed.
+
+    Raises:
+        As ``prune_classifier``; MissedError: no network is predicted to meet a budget.
+    """
+    return _pruning(original, batches, settings, progress, labelled, shared, SCREENING).divergence()
+
+
+def _pruning(
+    original: Classifier,
+    batches: Sequence[Labelled],
+    settings: Settings,
+    progress: Progress,
+    labelled: bool,
+    shared: Shared,
+    effort: Effort,
+) -> "_Pruning":
     device = choose_device(settings.prune.compute)
     original = at_input_size(original, settings.prune.input_size)
     whole = trace(original.model, original.input_shape)
@@ -89,10 +109,9 @@ def prune_classifier(
         # Large matrices are accumulated once per batch, so slightly more images than fit the cache are faster.
         at_once = min(4 * scoring_batch_size(original, settings.prune), settings.prune.batch_size)
         images = _some_images(batches, settings.prune.reconstruct_images, at_once, hardware.memory_format)
-        known = {} if shared is None else shared
-        measurements = known.setdefault(_deciding(settings.prune), Measurements())
-        keeper = Reconstructor(original.model, network, images, settings.prune, progress, measurements)
-    return _Pruning(original, whole, network, batches, settings, progress, keeper, labelled).pruned()
+        measurements = shared.measurements_for(settings.prune)
+        keeper = Reconstructor(original.model, network, images, settings.prune, progress, measurements, effort)
+    return _Pruning(original, whole, network, batches, settings, progress, keeper, labelled, shared)
 
 
 @dataclass(frozen=True)
@@ -110,12 +129,13 @@ class _Pruning:
     progress: Progress
     keeper: Reconstructor | None
     labelled: bool
+    shared: Shared
 
     def pruned(self) -> Pruned:
         """Score, allocate, choose the channels, cut and, if enabled, reconstruct."""
         scored = self._scored()
         branches = self._branches(scored)
-        decision = self._decision(scored, branches)
+        decision = self._finding(scored, branches).decision()
         gone = [branch for branch in branches if not any(decision.widths[name] for name in branch.groups)]
         groups = self._chosen(scored, decision.widths, gone)
         cut = Cut(groups, gone, decision.method, decision.latency, decision.path, decision.budgets, decision.latency_on)
@@ -124,13 +144,24 @@ class _Pruning:
             return pruned
         return _reconstructed(self.original, pruned, self.keeper, decision.loss)
 
+    def divergence(self) -> float | None:
+        """The divergence from the given original's answers after allocation by predictions and reconstruction."""
+        scored, keeper = self._scored(), self.keeper
+        if keeper is None or not all(keeper.follows(group) for group in scored.prunable):
+            return None
+        branches = self._branches(scored)
+        widths = self._finding(scored, branches).predicted().widths
+        gone = [branch.name for branch in dropped_by(widths, tuple(branches))]
+        return keeper.loss_from(self.original.as_given, widths, gone)
+
     def _scored(self) -> Scored:
         """The groups that may be pruned; with their scatters, unless worth is measured."""
         chosen, keeper = self.settings.prune, self.keeper
         measured = measures_worth(chosen)
         if keeper is not None and (not self.labelled or (measured and _can_measure(self.network, keeper))):
             return survey_groups(self.network, keeper.follows, chosen)
-        return score_channels(self.original.model, self.network, self.batches, chosen, self.progress)
+        model, network, batches = self.original.model, self.network, self.batches
+        return self.shared.scored_once(chosen, lambda: score_channels(model, network, batches, chosen, self.progress))
 
     def _branches(self, scored: Scored) -> dict[Branch, float]:
         """The residual branches that may be removed; with their worth, if that is class separation."""
@@ -143,15 +174,15 @@ class _Pruning:
         branches = [branch for branch in found if prunable.issuperset(branch.groups)]
         if not scored.scatters:
             return dict.fromkeys(branches, 0.0)
-        worths = branch_worths(model, self.network, branches, self.batches)
+        worths = self.shared.branch_worths_once(
+            chosen, lambda: branch_worths(model, self.network, branches, self.batches)
+        )
         return {branch: worths[branch.name] for branch in branches}
 
-    def _decision(self, scored: Scored, branches: Mapping[Branch, float]) -> Decision:
-        """The widths, by latency if a budget is timed, otherwise by multiply-accumulates."""
+    def _finding(self, scored: Scored, branches: Mapping[Branch, float]) -> Finding:
         macs = count_macs(self.original.as_given, self.original.input_shape)
         problem = Problem(self.network, scored, self.settings.prune, branches, self.keeper, macs)
-        finding = Finding(self.original, self.whole, problem, self.settings, self.progress)
-        return finding.by_latency() if problem.settings.is_timed else finding.by_flops()
+        return Finding(self.original, self.whole, problem, self.settings, self.progress, self.shared.speedups)
 
     def _chosen(self, scored: Scored, widths: Mapping[str, int], gone: Sequence[Branch]) -> list[GroupPlan]:
         """The channels to keep without the branches ``gone``: chosen by their consumers, if those can be followed."""
@@ -168,11 +199,6 @@ class _Pruning:
             scored = score_channels(model, rest, self.batches, chosen, self.progress).keeping(scored)
         groups = choose_channels(model, rest, scored, widths, self.batches, chosen, self.progress)
         return [by_readers.get(group.name, group) for group in groups]
-
-
-def _deciding(settings: PruneSettings) -> str:
-    """The settings that determine the measurements of one checkpoint by the same images, as JSON."""
-    return settings.model_dump_json(include=DECIDING)
 
 
 def _can_measure(network: Network, keeper: Reconstructor) -> bool:

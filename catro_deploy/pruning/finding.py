@@ -1,9 +1,9 @@
 """Find widths that meet the budgets for a network in memory, with prices and candidates on the target."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from torch import nn
@@ -23,6 +23,7 @@ from catro_deploy.progress import Progress
 from catro_deploy.pruning.allocation import Decision, by_flops, by_latency
 from catro_deploy.pruning.budgets import Counted, Priced
 from catro_deploy.pruning.cutting import Classifier, of_widths
+from catro_deploy.pruning.shared import once
 from catro_deploy.pruning.solvers import Problem
 from catro_deploy.pruning.values import full_widths
 from catro_deploy.settings import Settings
@@ -47,6 +48,23 @@ class Finding:
     problem: Problem
     settings: Settings
     progress: Progress
+    speedups: MutableMapping[str, float] = field(default_factory=dict)
+
+    def decision(self) -> Decision:
+        """Find widths by latency if a budget is timed, otherwise by multiply-accumulates.
+
+        Raises:
+            As ``by_latency`` and ``by_flops``.
+        """
+        return self.by_latency() if self.problem.settings.is_timed else self.by_flops()
+
+    def predicted(self) -> Decision:
+        """Find widths likewise, by predicted latency: only unpruned and narrow networks are measured, unless known.
+
+        Raises:
+            As ``by_latency`` and ``by_flops``.
+        """
+        return self.by_latency(measured=False) if self.problem.settings.is_timed else self.by_flops()
 
     def by_flops(self) -> Decision:
         """Find widths under budgets of multiply-accumulates, and of the file's size and memory.
@@ -65,8 +83,8 @@ class Finding:
 
             return by_flops(self.problem, count.counted, measure, self.progress)
 
-    def by_latency(self) -> Decision:
-        """Find widths under budgets of latency or energy, and under all others.
+    def by_latency(self, *, measured: bool = True) -> Decision:
+        """Find widths under budgets of latency or energy, and under all others; candidates are ``measured`` or not.
 
         Raises:
             As ``pruning.allocation.by_latency``.
@@ -77,15 +95,16 @@ class Finding:
             count = _Count(self, on_cpu, self._use, stack) if self._limits_files else None
             priced = [self._priced(on_cpu, side, stack, alone=len(sides) == 1) for side in sides]
             devices, timers = [device for device, _ in priced], [timer for _, timer in priced if timer is not None]
-            if not timers and count is None:
-                return by_latency(self.problem, devices, None, None, self.progress)
+            counted = count.counted if count else None
+            if not measured or (not timers and count is None):
+                return by_latency(self.problem, devices, counted, None, self.progress)
 
             def measure(widths: Mapping[str, int]) -> Measured:
                 network = self._built(on_cpu, widths)
                 times = tuple(timer.measure(network) for timer in timers)
                 return Measured(times, count.of(network) if count else None)
 
-            return by_latency(self.problem, devices, count.counted if count else None, measure, self.progress)
+            return by_latency(self.problem, devices, counted, measure, self.progress)
 
     @property
     def metadata(self) -> dict[str, str]:
@@ -155,7 +174,12 @@ class Finding:
         network, groups, size = self.problem.network, self.problem.scored.prunable, self.original.resized_to
         in_own_precision, full = use.precision == use.own_precision, full_widths(self.problem.scored)
         differs = not in_own_precision or size is not None
-        speedup = timer.measure(on_cpu).speedup.median if differs else 1.0
+
+        def speedup_of(network: str, build: Callable[[], nn.Module]) -> float:
+            key = f"{network} at {size or 'its own size'}: {use}"
+            return once(self.speedups, key, lambda: timer.measure(build()).speedup.median)
+
+        speedup = speedup_of("unpruned", lambda: on_cpu) if differs else 1.0
         if not profilable(side.target):
             pricing = self._estimated(side, use, measured=True)
             return replace(pricing, original_us=pricing.cost.predict(full) * speedup) if differs else pricing
@@ -170,9 +194,9 @@ class Finding:
             pricing = measured_pricing(network, groups, find(on_cpu, self.whole))
             return replace(pricing, original_us=pricing.original_us * speedup)
         profile = find(self._given, self._given_network)
-        given = 1.0 if in_own_precision else timer.measure(self._given).speedup.median
+        given = 1.0 if in_own_precision else speedup_of("given", lambda: self._given)
         narrow = narrow_widths(groups, profile)
-        of_narrow = timer.measure(self._built(on_cpu, narrow)).speedup.median
+        of_narrow = speedup_of("narrow", lambda: self._built(on_cpu, narrow))
         original_us = profile.original_us * given
         measured = [(full, original_us / speedup), (narrow, original_us / of_narrow)]
         scaled = scaled_profile(profile, self._given_network.layers, self.whole.layers, groups, measured)

@@ -155,7 +155,14 @@ def solver_of(
     losses = keeper.losses(useful, branches)
     if limits and settings.reconstruct:
         with contextlib.suppress(BudgetError):  # solving for the limits raises it again
-            losses = corrected(losses, branches, lambda some: by_loss(some).solve(*limits), loss_at, keeper.progress)
+            losses = corrected(
+                losses,
+                branches,
+                lambda some: by_loss(some).solve(*limits),
+                loss_at,
+                keeper.progress,
+                keeper.effort.networks,
+            )
     return replace(by_loss(losses), loss=partial(predicted_loss, losses, branches))
 
 

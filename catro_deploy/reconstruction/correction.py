@@ -31,19 +31,21 @@ def corrected(
     allocate: Callable[[Losses], Allocation],
     measure: Callable[[Mapping[str, int]], float],
     progress: Progress,
+    most: int = NETWORKS,
 ) -> Losses:
     """The losses for which the allocation gave the best network.
 
-    ``allocate`` chooses widths from losses, ``measure`` returns the loss of a network of these widths, in nats.
+    ``allocate`` chooses widths from losses, ``measure`` returns the loss of a network of these widths, in nats, for at
+    most ``most`` networks.
     """
     measured: dict[tuple[tuple[str, int], ...], float] = {}
     best, least, current = losses, math.inf, losses
-    with progress.task("Checking the joint loss", NETWORKS) as task:
+    with progress.task("Checking the joint loss", most) as task:
         for _ in range(SOLUTIONS):
             widths = allocate(current).widths
             key = tuple(sorted(widths.items()))
             if key not in measured:
-                if len(measured) == NETWORKS:
+                if len(measured) == most:
                     break
                 measured[key] = measure(widths)
                 task.advance()

@@ -1,9 +1,8 @@
 """Measurements of a network before it is cut: the same for every budget, so that pruning runs can share them."""
 
-from collections.abc import MutableMapping
 from dataclasses import dataclass, field
 
-__all__ = ["Measurements", "SharedMeasurements"]
+__all__ = ["Measurements"]
 
 
 @dataclass(frozen=True)
@@ -19,7 +18,3 @@ class Measurements:
     orders: dict[str, tuple[list[int], list[float]]] = field(default_factory=dict)
     width_losses: dict[tuple[str, int], float] = field(default_factory=dict)
     branch_losses: dict[str, float] = field(default_factory=dict)
-
-
-SharedMeasurements = MutableMapping[str, Measurements]
-"""Measurements of one checkpoint and data set, keyed by the settings that determine them."""

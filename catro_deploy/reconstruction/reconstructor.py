@@ -18,7 +18,7 @@ from catro_deploy.reconstruction.choice import Eliminations
 from catro_deploy.reconstruction.correction import NETWORKS
 from catro_deploy.reconstruction.graphs import OriginalGraph
 from catro_deploy.reconstruction.images import first_images, split_images
-from catro_deploy.reconstruction.loss import answers, divergence, divergence_from
+from catro_deploy.reconstruction.loss import answers, divergence_from
 from catro_deploy.reconstruction.measurements import Measurements
 from catro_deploy.reconstruction.readers import readers_of
 from catro_deploy.reconstruction.refit import reconstruct_, write_back_
@@ -26,7 +26,22 @@ from catro_deploy.reconstruction.worth import SOLVED_FROM, Losses, LossMeter, im
 from catro_deploy.records import Branch, Group, Keep, ReconstructionPlan
 from catro_deploy.settings import PruneSettings
 
-__all__ = ["Reconstructor"]
+__all__ = ["FULL", "SCREENING", "Effort", "Reconstructor"]
+
+WidthsAndBranches = tuple[tuple[tuple[str, int], ...], tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How thoroughly joint losses are measured: of at most how many ``networks``, and on which share of the images."""
+
+    networks: int
+    images: float
+
+
+FULL = Effort(NETWORKS, 1.0)
+SCREENING = Effort(2, 0.5)
+"""To compare settings: a third of the networks, each in half the time."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +57,7 @@ class Reconstructor:
     settings: PruneSettings
     progress: Progress
     measurements: Measurements = field(default_factory=Measurements)
+    effort: Effort = FULL
 
     @cached_property
     def graph(self) -> OriginalGraph:
@@ -83,16 +99,38 @@ class Reconstructor:
 
     def loss_at(self, widths: Mapping[str, int], dropped: Sequence[str]) -> float:
         """The joint loss, in nats, at these ``widths`` of groups and without the branches ``dropped``."""
+        return self.loss_from(self.graph.module, widths, dropped)
+
+    def loss_from(self, reference: nn.Module, widths: Mapping[str, int], dropped: Sequence[str]) -> float:
+        """The joint loss, likewise, as divergence from the answers of ``reference``, which takes the same images."""
+        key = tuple(sorted(widths.items())), tuple(sorted(dropped))
+        if key not in self._answers:
+            self._answers[key] = self._reconstructed_answers(widths, dropped)
+        held_out = self._few_images[1]
+        return divergence_from(answers(reference, held_out), self._answers[key])
+
+    @cached_property
+    def _answers(self) -> dict[WidthsAndBranches, list[torch.Tensor]]:
+        """The answers of reconstructed networks to the held-out images among ``_few_images``."""
+        return {}
+
+    @cached_property
+    def _few_images(self) -> tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]:
+        """Images that networks are reconstructed from to measure their joint loss, and held-out ones."""
+        # Solving runs its images through both networks, and takes about as long again for the layers.
+        passes = NETWORKS * (3 * SOLVED_FROM + 2) / self.effort.images
+        count = images_within(self._macs, passes)
+        return first_images(self._parts[0], SOLVED_FROM * count), first_images(self._parts[1], count)
+
+    def _reconstructed_answers(self, widths: Mapping[str, int], dropped: Sequence[str]) -> list[torch.Tensor]:
         groups = [group for group in self.network.groups if widths.get(group.name, group.width)]
         kept = {group.name: self.kept(group, widths.get(group.name, group.width)) for group in groups}
         chosen = {name: channels for name, channels in kept.items() if channels is not None}
         cut = self.graph.cut(keeps_of(groups, chosen, self.network.sizes), dropped)
-        # Solving runs its images through both networks, and takes about as long again for the layers.
-        count = images_within(self._macs, passes=NETWORKS * (3 * SOLVED_FROM + 2))
-        solved, held_out = first_images(self._parts[0], SOLVED_FROM * count), first_images(self._parts[1], count)
+        solved, held_out = self._few_images
         with reused_pages():
             reconstruct_(self.graph, cut, solved, self._limit(), seed=self.settings.seed)
-            return divergence(self.graph.module, cut.module, held_out)
+            return list(answers(cut.module, held_out))
 
     def reconstructed(
         self, pruned: nn.Module, keeps: Mapping[str, Keep], dropped: Sequence[str]

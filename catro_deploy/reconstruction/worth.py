@@ -33,6 +33,8 @@ MACS = 3e12
 """Multiply-accumulates that determine the number of images; solving layers, and large networks, take more."""
 FEWEST_IMAGES, MOST_IMAGES = 24, 192
 """Bounds on the images that the loss is measured on."""
+NEAR = 1 / 12
+"""A width measured before replaces one that differs by at most this share of the full width."""
 SOLVED_FROM = 4
 """Layers are solved from this many other images per image of the loss; with fewer they would overfit."""
 
@@ -81,8 +83,7 @@ class LossMeter:
     ) -> Losses:
         """The losses at the ``candidates`` of ``groups``, and without each of ``branches``."""
         known = self.eliminations.measurements
-        chosen = {group.name: _measured(group.width, candidates[group.name]) for group in groups}
-        new = {name: [w for w in widths if (name, w) not in known.width_losses] for name, widths in chosen.items()}
+        new = {group.name: self._unmeasured(group, candidates[group.name]) for group in groups}
         todo = [group for group in groups if new[group.name]]
         removed = [branch for branch in branches if branch.name not in known.branch_losses]
         with progress.task("Measuring the worth of widths", len(todo) + len(removed)) as task:
@@ -90,11 +91,20 @@ class LossMeter:
             with reused_pages():
                 count = images_within(self.macs, passes=len(groups) * MEASURED_WIDTHS / 2)
                 self._measure_widths(todo, new, count, task.advance)
-                widths = {one.name: self._between(one, chosen[one.name], candidates[one.name]) for one in groups}
+                widths = {one.name: self._between(one, candidates[one.name]) for one in groups}
                 self.eliminations.release()  # all these orders are known: return the memory to the system
             with reused_pages():
                 self._measure_branches(removed, images_within(self.macs, passes=len(branches) * 2), task.advance)
         return Losses(widths, {branch.name: known.branch_losses[branch.name] for branch in branches})
+
+    def _unmeasured(self, group: Group, candidates: Sequence[int]) -> list[int]:
+        """The widths of ``group`` to measure for ``candidates``, unless a width near them has been measured."""
+        known = self._known(group)
+        return [width for width in _evenly_spaced(group.width, candidates) if not _is_near(width, known, group.width)]
+
+    def _known(self, group: Group) -> list[int]:
+        """The widths of ``group`` that have been measured."""
+        return [width for name, width in self.eliminations.measurements.width_losses if name == group.name]
 
     def _sample(self, count: int) -> _Sample:
         images = first_images(self.images[1], count)
@@ -119,10 +129,10 @@ class LossMeter:
             advance()
         suffix.close()
 
-    def _between(self, group: Group, measured: Sequence[int], candidates: Sequence[int]) -> dict[int, float]:
+    def _between(self, group: Group, candidates: Sequence[int]) -> dict[int, float]:
         """The loss at every candidate, interpolated from the measured ones."""
         known = self.eliminations.measurements.width_losses
-        points = {group.width: 0.0} | {width: known[group.name, width] for width in measured}
+        points = {group.width: 0.0} | {width: known[group.name, width] for width in self._known(group)}
         errors = {width: self.eliminations.error(group, width) for width in {*points, *candidates}}
         return _interpolated(points, errors)
 
@@ -158,11 +168,16 @@ def _first_change(original: OriginalGraph, cut: CutGraph, steps: Sequence[Step])
     return next(at for at, node in nodes if node.name not in there or node.name in solved)
 
 
-def _measured(full: int, candidates: Sequence[int]) -> list[int]:
+def _evenly_spaced(full: int, candidates: Sequence[int]) -> list[int]:
     """At most MEASURED_WIDTHS of the candidates below ``full``, the smallest and others evenly spaced."""
     narrow = sorted(width for width in candidates if width < full)
     places = np.linspace(0, len(narrow) - 1, min(len(narrow), MEASURED_WIDTHS)).round().astype(int)
     return [narrow[place] for place in places]
+
+
+def _is_near(width: int, known: Sequence[int], full: int) -> bool:
+    """Whether the loss at ``width`` follows from ``known`` widths: one is near, and it is not below all of them."""
+    return any(abs(width - one) <= NEAR * full for one in known) and min(known) <= width
 
 
 def _interpolated(points: Mapping[int, float], errors: Mapping[int, float]) -> dict[int, float]:

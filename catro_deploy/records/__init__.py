@@ -47,7 +47,7 @@ from catro_deploy.records.runtimes import RuntimeRow, Runtimes
 from catro_deploy.records.ship import Input, Port, Shipped, ShippedAlso
 from catro_deploy.records.stages import Missed, StageRecord, Stages
 from catro_deploy.records.trained import Trained
-from catro_deploy.records.variants import TriedVariant, Variant, Variants
+from catro_deploy.records.variants import Screened, TriedVariant, Variant, Variants
 from catro_deploy.records.verify import (
     Accuracy,
     Agreement,
@@ -121,6 +121,7 @@ __all__ = [
     "Runtimes",
     "Samples",
     "Score",
+    "Screened",
     "Search",
     "Sensitivity",
     "Shipped",

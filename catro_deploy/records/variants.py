@@ -8,7 +8,8 @@ from catro_deploy.records.base import Count, Divergence, NonNegative, PositiveCo
 from catro_deploy.records.bench import Speedup
 
 __all__ = [
-    "BUDGET", "CHOICES", "INPUT_SIZE", "STEPS", "TARGET", "TEMPERATURE", "TriedVariant", "Variant", "Variants",
+    "BUDGET", "CHOICES", "INPUT_SIZE", "STEPS", "TARGET", "TEMPERATURE", "Screened", "TriedVariant", "Variant",
+    "Variants",
 ]  # fmt: skip
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
@@ -45,6 +46,7 @@ class Variant:
         agreement: the share of the images for which it predicts the same class as the original, after the last step.
         validation_accuracy: accuracy after the last step; None without labels.
         seconds: the time that each of its steps took; of a variant that met no budget, that of the first.
+        screened_nats: the divergence that screening found; None if it was not screened, or found no network.
     """
 
     changes: dict[str, str]
@@ -54,13 +56,11 @@ class Variant:
     agreement: Share | None = None
     validation_accuracy: Share | None = None
     seconds: tuple[NonNegative, ...] = ()
+    screened_nats: Divergence | None = None
 
     def __post_init__(self) -> None:
         """Check that the changes are allowed, and that divergences are those of a variant that met the budget."""
-        for place, value in self.changes.items():
-            known = place in OTHERS and OTHERS[place].fullmatch(value)
-            if not known and value not in CHOICES.get(place, ()):
-                raise ValueError(f"changes cannot set {place} to {value!r}")
+        _require_allowed(self.changes)
         if len(self.kl_nats) > len(STEPS) or bool(self.kl_nats) > (self.speedup is not None):
             raise ValueError("kl_nats must be of the steps of a variant that met the budget")
 
@@ -77,15 +77,50 @@ class TriedVariant(Variant, Record):
 
 
 @dataclass(frozen=True)
+class Screened(Record):
+    """screened.json of a variant's folder: what screening found, and how long it took.
+
+    Attributes:
+        changes: those of the variant.
+        kl_nats: the divergence from the original's answers; None if no network is predicted to meet the budget.
+        seconds: the time that it took.
+    """
+
+    changes: dict[str, str]
+    kl_nats: Divergence | None
+    seconds: NonNegative
+
+    def __post_init__(self) -> None:
+        """Check that the changes are allowed."""
+        _require_allowed(self.changes)
+
+
+@dataclass(frozen=True)
 class Variants(Record):
-    """All variants, best first; ``left_out`` is the number of variants that were not started for lack of time."""
+    """All variants that were pruned, best first.
+
+    Attributes:
+        variants: these variants.
+        validation_images: how many images they were judged on.
+        minutes: the time that the search took.
+        left_out: the number of variants that were not pruned for lack of time.
+        screened: the number of variants that were screened, whether or not they were pruned then.
+    """
 
     variants: tuple[Variant, ...]
     validation_images: PositiveCount
     minutes: NonNegative
     left_out: Count = 0
+    screened: Count = 0
 
     def __post_init__(self) -> None:
         """Check that the first variant met the budget."""
         if not self.variants or not self.variants[0].kl_nats:
             raise ValueError("the first of variants must have met the budget")
+
+
+def _require_allowed(changes: Mapping[str, str]) -> None:
+    for place, value in changes.items():
+        known = place in OTHERS and OTHERS[place].fullmatch(value)
+        if not known and value not in CHOICES.get(place, ()):
+            raise ValueError(f"changes cannot set {place} to {value!r}")

@@ -1,5 +1,7 @@
 """The variants of a pruning: a table, and the outcome in detail and in one line."""
 
+from itertools import compress
+
 from catro_deploy.records import Variant, Variants
 from catro_deploy.records.variants import BUDGET, STEPS, TARGET
 from catro_deploy.report.tables import Table
@@ -17,20 +19,21 @@ def variants_line(found: Variants, number: int) -> str:
 def variants_table(found: Variants, number: int) -> Table:
     """A row for each variant, best first; ``number`` is the one that was taken."""
     steps = STEPS[: max(len(one.kl_nats) for one in found.variants)]
-    head = ["", "Variant", "Latency", "MACs", "Untrained", *steps[1:], "Agreement", "Accuracy"]
+    head = ["", "Variant", "Latency", "MACs", "Screened", "Untrained", *steps[1:], "Agreement", "Accuracy"]
     rows = [_cells(place, one, len(steps), number) for place, one in enumerate(found.variants, 1)]
-    if all(one.validation_accuracy is None for one in found.variants):
-        head, rows = head[:-1], [row[:-1] for row in rows]
+    used = [any(column) for column in zip(*rows, strict=True)]
+    head, *rows = (list(compress(line, used)) for line in (head, *rows))
     return Table(tuple(head), tuple(map(tuple, rows)), frozenset(range(2, len(head))))
 
 
 def _cells(place: int, one: Variant, steps: int, number: int) -> list[str]:
     first = [f"{place}, taken" if place == number else str(place), one.name]
+    screened = "" if one.screened_nats is None else _plain(one.screened_nats)
     if one.speedup is None:
-        return [*first, "not met", *[""] * (steps + 3)]
+        return [*first, "not met", "", screened, *[""] * (steps + 2)]
     reached = [_plain(kl) for kl in one.kl_nats] + [""] * (steps - len(one.kl_nats))
     scores = ["" if score is None else percent(score) for score in (one.agreement, one.validation_accuracy)]
-    return [*first, f"{one.speedup.ratio:.3f}x", f"{one.macs_share:.0%}", *reached, *scores]
+    return [*first, f"{one.speedup.ratio:.3f}x", f"{one.macs_share:.0%}", screened, *reached, *scores]
 
 
 def _plain(kl_nats: float) -> str:
@@ -49,6 +52,11 @@ def variants_words(found: Variants) -> str:
         "The one taken was then fine-tuned in full: the rest of this report is about it. To continue with another: "
         "--take and its number."
     )
+    if found.screened:
+        text += (
+            f" {count(found.screened)} variants were screened before, in floating point, by predicted latency and a "
+            "reconstruction from a few training images; those that were then expected to be nearest were pruned."
+        )
     if several:
         text += (
             " Each budget was searched separately. Of the best variants of the budgets, the fastest that keeps the "
@@ -61,5 +69,5 @@ def variants_words(found: Variants) -> str:
             "other targets, so a budget there is a different share of it: the one with the same absolute latency."
         )
     if found.left_out:
-        text += f" Not started for lack of time (--search-minutes): {found.left_out} more."
+        text += f" Not pruned for lack of time (--search-minutes): {found.left_out} more."
     return text

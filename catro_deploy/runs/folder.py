@@ -67,6 +67,11 @@ class RunFolder:
         return self.path / "variant.json"
 
     @property
+    def screened(self) -> Path:
+        """What screening found of a variant, in the variant's folder."""
+        return self.path / "screened.json"
+
+    @property
     def original_weights(self) -> Path:
         """The unpruned network's weights, its head reduced to the wanted classes."""
         return self.path / "original.safetensors"

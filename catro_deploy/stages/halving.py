@@ -1,9 +1,10 @@
 """Successive halving of the variants of a pruning to one budget.
 
-No proxy ranks settings as well as trying them, and reconstruction makes trying cheap. Every variant is pruned, measured
-and reconstructed; the nearest few are trained for 100 steps; the nearest two of these for an epoch. Nearness is the
-divergence from the original's answers on validation images. It needs no labels, is finer than counting answers, and is
-meaningful even if the original was trained on these images.
+No proxy ranks settings as well as trying them, and reconstruction makes trying cheap. All variants are screened; those
+expected to be nearest are pruned, measured and reconstructed; the nearest few of these are trained for 100 steps, and
+the nearest two for an epoch. Nearness is the divergence from the original's answers: for screening on a few training
+images, then on validation images. It needs no labels, is finer than counting answers, and is meaningful even if the
+original was trained on these images.
 """
 
 import itertools
@@ -18,7 +19,7 @@ from catro_deploy.errors import MissedError, NumericsError
 from catro_deploy.files import file_hash
 from catro_deploy.models.checkpoint import save_weights
 from catro_deploy.progress import Progress
-from catro_deploy.records import Plan, Speedup, TriedVariant, Variant
+from catro_deploy.records import Plan, Screened, Speedup, TriedVariant, Variant
 from catro_deploy.records.variants import INPUT_SIZE, STEPS, TARGET
 from catro_deploy.report.wording import nats
 from catro_deploy.runs.folder import RunFolder
@@ -34,8 +35,9 @@ from catro_deploy.stages.judging import judged
 from catro_deploy.stages.original import open_original
 from catro_deploy.stages.other_runtimes import relative_to_own
 from catro_deploy.stages.prune import prune
+from catro_deploy.stages.screening import Screening
 from catro_deploy.stages.trials import trial_folder
-from catro_deploy.stages.ways import DEPTH, NO_DEPTH, PRECISION, Available, ways, with_budget
+from catro_deploy.stages.ways import CRITERION, DEPTH, NO_DEPTH, PRECISION, Available, ways, with_budget
 
 __all__ = ["Ended", "Halving"]
 
@@ -45,18 +47,21 @@ TRAINING = ({"epochs": 1, "steps": 100}, {"epochs": 1})
 """Settings of [finetune] in the steps after reconstruction."""
 PROMOTED = (4, 2)
 """Number of variants that reach each of these steps."""
+SCREENING_SHARE = 0.4
+"""Share of the minutes for screening and for the first variant, which is pruned before."""
 PRUNING_SHARE = 0.6
-"""Share of the minutes for pruning, from the third variant on; the rest is for training."""
+"""Share of the minutes for screening and pruning, from the third variant on; the rest is for training."""
 PRUNE = 0
 """Index of the first step of a variant; those of the trainings follow."""
 
 
 @dataclass(frozen=True)
 class Ended:
-    """The variants of one budget, the best first; how many were not started; and the seconds that all took."""
+    """The variants of one budget, the best first; how many were not pruned, and screened; the seconds that all took."""
 
     tried: tuple[TriedVariant, ...]
     left_out: int
+    screened: int
     seconds: float
 
 
@@ -76,13 +81,14 @@ class Halving:
         self._available = available
         self._limit_s = limit_s
         self._tried: list[TriedVariant] = []
+        self._screened: list[Screened] = []
 
     def run(self) -> Ended:
         """All variants after all steps, the best first."""
         left_out = self._prune_all()
         for step, (most, training) in enumerate(self._trainings(), 1):
             self._train_best(step, most, training)
-        return Ended(tuple(sorted(self._tried, key=_rank)), left_out, self._spent_s)
+        return Ended(tuple(sorted(self._tried, key=_rank)), left_out, len(self._screened), self._spent_s)
 
     def _trainings(self) -> Sequence[tuple[int, Mapping[str, int]]]:
         """Number of variants and settings of each training step; 100 steps of a shorter epoch are that epoch."""
@@ -101,7 +107,11 @@ class Halving:
     @property
     def _spent_s(self) -> float:
         """Time spent so far, also before an interruption of the search."""
-        return sum(sum(one.seconds) for one in self._tried)
+        return sum(sum(one.seconds) for one in self._tried) + self._screening_s
+
+    @property
+    def _screening_s(self) -> float:
+        return sum(one.seconds for one in self._screened)
 
     def _expected_s(self, step: int) -> float:
         """The median time of this step so far; an epoch takes as long as its share of 100 steps; 0 if not known."""
@@ -119,6 +129,8 @@ class Halving:
         labelled = not is_unlabelled(self._held_out.images.labels)
         todo, count = ways(self._settings, self._available, labelled=labelled), 0
         while todo and self._has_time_to_prune():
+            if len(self._tried) == 1 and len(todo) > PROMOTED[0]:
+                self._screen([self._tried[0].changes, *todo])
             changes = self._next_of(todo)
             todo.remove(changes)
             if self._is_without_branches(changes):
@@ -128,21 +140,45 @@ class Halving:
             self._tried.append(tried)
             self._progress.note(f"variant {count} of {count + len(todo)}: {tried.name}: {_outcome(tried)}{equal}")
         if todo:
-            self._progress.note(f"{len(todo)} variants were not started: allow more time with --search-minutes")
+            self._progress.note(f"{len(todo)} variants were not pruned: allow more time with --search-minutes")
         return len(todo)
+
+    def _screen(self, variants: Sequence[Changes]) -> None:
+        """Screen the variants as long as there is time, first those that share most with the one that was pruned."""
+        if not self._settings.prune.reconstruct or self._settings.prune.criterion == "l1":
+            return
+        screening = Screening(self._settings, self._held_out.shared)
+        pruning_s = sum(one.seconds[PRUNE] for one in self._tried)
+        with self._progress.task("Screening variants", len(variants)) as task:
+            for changes in sorted(variants, key=lambda one: CRITERION in one):
+                expected_s = self._screening_s / max(len(self._screened), 1)
+                if pruning_s + self._screening_s + expected_s > self._limit_s * SCREENING_SHARE:
+                    break
+                self._screened.append(screening.screened(changes, self._changed(changes), self._folder(changes)))
+                task.advance()
+        (first,) = self._tried
+        self._tried = [replace(first, screened_nats=self._screened_nats(first.changes))]
+        self._progress.note(f"screened {len(self._screened)} of {len(variants)} variants in {self._screening_s:.0f} s")
+
+    def _screened_nats(self, changes: Changes) -> float | None:
+        return next((one.kl_nats for one in self._screened if one.changes == changes), None)
 
     def _next_of(self, todo: Sequence[dict[str, str]]) -> dict[str, str]:
         """The variant expected to be nearest; of equals the one with the fewest changes, which comes first."""
         met = [(one.changes, one.kl_nats[PRUNE]) for one in self._tried if one.kl_nats]
         if not met:
             return todo[0]
-        expected = expected_kl_nats(met, todo, [size_text(size) for size in self._available.sizes])
+        sizes = [size_text(size) for size in self._available.sizes]
+        screened = [(one.changes, one.kl_nats) for one in self._screened if one.kl_nats is not None]
+        missed = [one.changes for one in self._screened if one.kl_nats is None]
+        likely = [changes for changes in todo if changes not in missed] or todo
+        expected = expected_kl_nats(met, likely, sizes, screened)
         nearest = min(expected)
-        return next(one for one, kl_nats in zip(todo, expected, strict=True) if math.isclose(kl_nats, nearest))
+        return next(one for one, kl_nats in zip(likely, expected, strict=True) if math.isclose(kl_nats, nearest))
 
     def _has_time_to_prune(self) -> bool:
         """Whether another variant is begun. A second one has precedence over training: one alone compares nothing."""
-        spent_s = sum(one.seconds[PRUNE] for one in self._tried)
+        spent_s = sum(one.seconds[PRUNE] for one in self._tried) + self._screening_s
         if len(self._tried) > 1:
             return spent_s + self._expected_s(PRUNE) <= self._limit_s * PRUNING_SHARE
         return spent_s <= self._limit_s
@@ -159,7 +195,7 @@ class Halving:
         if (ended := load_if_there(TriedVariant, folder)) is not None:
             return ended
         began, settings = time.monotonic(), self._changed(changes)
-        tried = TriedVariant(dict(changes))
+        tried = TriedVariant(dict(changes), screened_nats=self._screened_nats(changes))
         with folder.lock():
             try:
                 plan = load_plan(folder) if folder.plan.is_file() else self._prune(settings, folder)
@@ -226,7 +262,8 @@ class Halving:
     def _tidy(self, folder: RunFolder) -> None:
         """Delete everything except what later stages continue with."""
         for file in folder.path.glob("*"):
-            if file not in (folder.variant, folder.plan, folder.pruned_weights, folder.path / ".lock"):
+            kept = (folder.screened, folder.variant, folder.plan, folder.pruned_weights, folder.path / ".lock")
+            if file not in kept:
                 file.unlink()
 
     def _folder(self, changes: Changes) -> RunFolder:

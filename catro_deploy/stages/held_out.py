@@ -10,7 +10,7 @@ from catro_deploy.assessment.basis import Basis, basis_of
 from catro_deploy.data.base import Split, Subset
 from catro_deploy.errors import DataError
 from catro_deploy.progress import Progress
-from catro_deploy.reconstruction.measurements import SharedMeasurements
+from catro_deploy.pruning.shared import Shared
 from catro_deploy.records import FirstLook
 from catro_deploy.settings import Settings
 from catro_deploy.stages.first_look import first_look
@@ -36,7 +36,7 @@ class HeldOut:
     logits: Floats
     basis: Basis
     look: FirstLook | None = None
-    shared: SharedMeasurements = field(default_factory=dict)
+    shared: Shared = field(default_factory=Shared)
 
 
 def held_out_of(settings: Settings, progress: Progress) -> HeldOut:

@@ -15,7 +15,7 @@ from catro_deploy.models.checkpoint import save_weights
 from catro_deploy.progress import Progress
 from catro_deploy.pruning.classifier import prune_classifier, scoring_batch_size
 from catro_deploy.pruning.cutting import Cut, Pruned, cut_classifier
-from catro_deploy.reconstruction.measurements import SharedMeasurements
+from catro_deploy.pruning.shared import Shared
 from catro_deploy.records import FirstLook, Plan
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan, save_plan
@@ -34,7 +34,7 @@ def prune(
     run: RunFolder,
     progress: Progress,
     look: FirstLook | None = None,
-    shared: SharedMeasurements | None = None,
+    shared: Shared | None = None,
 ) -> Plan:
     """Prune the checkpoint's network; write plan.json, original.safetensors and pruned.safetensors.
 
@@ -42,7 +42,7 @@ def prune(
     network for this budget or variant, that network is used: pruned and measured again, it might be different and miss
     the budget.
     ``look`` is the result of a first look at the original; without it one is taken. Trials of one search use the same
-    ``shared`` measurements.
+    ``shared``.
 
     Raises:
         UsageError: settings, data, checkpoint or budget do not match.

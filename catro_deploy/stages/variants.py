@@ -76,6 +76,7 @@ def _searched(
         validation_images=len(held_out.images.labels),
         minutes=sum(one.seconds for one in ended) / 60,
         left_out=sum(one.left_out for one in ended),
+        screened=sum(one.screened for one in ended),
     )
     save(record, run)
     return record

@@ -62,6 +62,17 @@ def test_without_dropped_branches_narrowed_groups_lose_more():
     assert found.branches == LOSSES.branches
 
 
+def test_no_more_networks_are_measured_than_allowed():
+    measured = []
+
+    def real(widths):
+        measured.append(widths["two"])
+        return {0: 30.0, 8: 5.0}[widths["two"]]
+
+    found = corrected(LOSSES, BRANCHES, best_of(BOTH_GONE, ONE_GONE), real, Silent(), most=1)
+    assert (measured, found) == ([0], LOSSES)
+
+
 def test_few_networks_are_built_and_none_twice():
     built = []
 

@@ -15,7 +15,7 @@ from catro_deploy.progress import Silent
 from catro_deploy.reconstruction import reconstructor
 from catro_deploy.reconstruction.images import split_images
 from catro_deploy.reconstruction.loss import divergence
-from catro_deploy.reconstruction.reconstructor import Reconstructor
+from catro_deploy.reconstruction.reconstructor import FULL, SCREENING, Reconstructor
 from catro_deploy.settings import PruneSettings
 from tests.reconstruction.networks import KINDS, SHAPE, Stream, answers, calibrated, images, keeps_for
 
@@ -125,6 +125,29 @@ def test_what_was_measured_of_a_network_is_not_measured_again():
     assert again.losses(few, branches[:1]).widths == losses.widths
     assert all(again.kept(group, 2) == first.kept(group, 2) for group in groups)
     assert titles.seen == {"Measuring the worth of widths": 0}
-    alone = reconstructor_of(model).losses(more, branches)
-    assert again.losses(more, branches) == alone  # whatever was measured before
+    alone = reconstructor_of(model)
+    separate, together = alone.losses(more, branches), again.losses(more, branches)
     assert titles.seen["Measuring the worth of widths"] == len(groups)
+    assert together.branches == separate.branches
+    measured = again.measurements.width_losses
+    for name, width in alone.measurements.width_losses.keys() & measured.keys():
+        assert together.widths[name][width] == separate.widths[name][width] == measured[name, width]
+
+
+def test_a_joint_loss_is_the_divergence_from_the_given_reference():
+    model, other = calibrated(Stream), calibrated(Stream, seed=1)
+    keeper = reconstructor_of(model)
+    full = {group.name: group.width for group in keeper.network.groups}
+    assert keeper.loss_at(full, ()) == pytest.approx(0.0, abs=1e-9)
+    assert keeper.loss_from(other, full, ()) == pytest.approx(divergence(other, model, split_images(images(160))[1]))
+    narrow = full | {"stem": 2}
+    assert keeper.loss_at(narrow, ()) == keeper.loss_from(keeper.graph.module, narrow, ()) > 0
+
+
+def test_for_screening_a_joint_loss_is_measured_on_half_of_the_images(monkeypatch):
+    monkeypatch.setattr(reconstructor, "images_within", lambda macs, passes: int(10_000 / passes))
+    counts = {}
+    for effort in (FULL, SCREENING):
+        keeper = replace(reconstructor_of(calibrated(Stream), 800), effort=effort)
+        counts[effort] = [sum(map(len, part)) for part in keeper._few_images]
+    assert counts == {FULL: [476, 119], SCREENING: [236, 59]}

@@ -102,11 +102,44 @@ def test_a_branch_that_adds_nothing_loses_nothing():
 def test_of_the_candidates_the_smallest_and_three_others_are_measured(full, data):
     candidates = data.draw(st.lists(st.integers(1, full), min_size=1, unique=True))
     below = sorted(width for width in candidates if width < full)
-    found = worth._measured(full, candidates)
+    found = worth._evenly_spaced(full, candidates)
     assert len(found) == len(set(found)) == min(len(below), worth.MEASURED_WIDTHS)
     assert set(found) <= set(below)
     assert found[:1] == below[:1]
     assert found[-1:] == (below[-1:] if len(below) > 1 else below)
+
+
+def test_widths_near_those_measured_before_are_not_measured_again():
+    model = calibrated(Stream)
+    original, groups = OriginalGraph.of(model, SHAPE), free_groups(trace(model, SHAPE))
+    eliminations = Eliminations(original, groups, images(60), "catro", Silent())
+    meter = LossMeter(original, eliminations, (images(60), images(60)), MemoryLimit(2**30), macs=10**6)
+    group = next(group for group in groups if group.name == "stem")  # 6 channels: only an equal width is near
+    known = eliminations.measurements.width_losses
+
+    def measure(*widths):
+        losses = meter.measure([group], {"stem": widths}, (), Silent())
+        return losses.widths["stem"]
+
+    first = measure(2, 4, 6)
+    assert set(known) == {("stem", 2), ("stem", 4)}
+    again = measure(2, 3, 4, 6)
+    assert set(known) == {("stem", 2), ("stem", 3), ("stem", 4)}
+    assert {width: again[width] for width in first} == first
+
+
+@pytest.mark.parametrize(
+    ("width", "known", "near"),
+    [
+        (50, (), False),
+        (50, (40, 58), True),  # 8 of 96
+        (50, (40, 59), False),
+        (40, (41, 80), False),  # below all: the loss would be that at 41
+        (42, (41, 80), True),
+    ],
+)
+def test_a_loss_follows_from_near_widths_unless_all_are_wider(width, known, near):
+    assert worth._is_near(width, known, 96) is near
 
 
 def test_between_measured_widths_losses_follow_the_errors():

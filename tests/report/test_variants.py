@@ -45,6 +45,16 @@ def test_variants_that_were_left_out_are_counted():
     assert "--search-minutes): 5 more" in variants_words(make_variants(left_out=5))
 
 
+def test_what_screening_found_is_next_to_what_was_measured():
+    assert "Screened" not in variants_table(make_variants(), 1).head
+    assert "screened" not in variants_words(make_variants())
+    (first, *others) = make_variants().variants
+    found = make_variants(variants=(replace(first, screened_nats=0.017), *others), screened=24)
+    table = variants_table(found, 1)
+    assert [row[table.head.index("Screened")] for row in table.rows] == ["0.017", "", "", ""]
+    assert "24 variants were screened" in variants_words(found)
+
+
 def test_both_reports_have_the_section():
     assert "## Variants" in to_markdown(report())
     assert "<h2>Variants</h2>" in to_html(report())

@@ -1,4 +1,4 @@
-"""Searches whose variants are neither pruned nor trained: their divergence follows from a rule."""
+"""Searches whose variants are neither screened, pruned nor trained: their divergence follows from a rule."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ import torch
 from catro_deploy.assessment.basis import Basis
 from catro_deploy.data import MemorySplit
 from catro_deploy.progress import Silent
-from catro_deploy.records import TriedVariant
+from catro_deploy.records import Screened, TriedVariant
 from catro_deploy.settings import load_settings
 from catro_deploy.stages import halving as halving_module
 from catro_deploy.stages import variants as stage
@@ -50,11 +50,23 @@ def search_by_rule(run, monkeypatch):
 
     Variants with the same ``network(changes)`` are the same network; by default, all differ.
 
+    ``screen(changes)`` is the divergence that screening finds, in ``screening_s`` seconds; without it, nothing is
+    screened.
+
     The function returns what was found, and a diary of all steps in their order.
     """
 
-    def search(kl, settings, seconds=60.0, train_images=20_000, network=sorted):
+    def search(kl, settings, seconds=60.0, train_images=20_000, network=sorted, screen=None, screening_s=1.0):
         diary = []
+
+        class ByRule:
+            def __init__(self, *given):
+                pass
+
+            def screened(self, changes, settings, folder):
+                found = Screened(dict(changes), screen(changes), screening_s)
+                diary.append(("screened", TriedVariant(found.changes).name))
+                return found
 
         def ended(self, tried, step):
             budget = str(self._settings.prune.budget)
@@ -66,7 +78,14 @@ def search_by_rule(run, monkeypatch):
             return replace(tried, seconds=(*tried.seconds, seconds), **reached)
 
         one = halving_module.Halving
-        monkeypatch.setattr(one, "_pruned", lambda self, changes: ended(self, TriedVariant(dict(changes)), 0))
+        if screen is None:
+            monkeypatch.setattr(one, "_screen", lambda self, variants: None)
+        monkeypatch.setattr(halving_module, "Screening", ByRule)
+
+        def pruned(self, changes):
+            return ended(self, TriedVariant(dict(changes), screened_nats=self._screened_nats(changes)), 0)
+
+        monkeypatch.setattr(one, "_pruned", pruned)
         monkeypatch.setattr(
             one, "_trained", lambda self, tried, training: ended(self, tried, 1 if "steps" in training else 2)
         )

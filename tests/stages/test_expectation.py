@@ -33,6 +33,18 @@ def test_a_divergence_of_zero_is_near_and_not_an_error():
     assert (near, other) == pytest.approx((1e-6, 0.1))
 
 
+def test_factors_are_those_by_which_screening_is_wrong():
+    screened = [({}, 0.5), (INT8, 0.01), (SCATTER, 0.2), (INT8 | SCATTER, 0.02)]
+    tried = [({}, 0.6), (INT8, 0.12)]  # 1.2 times as far as found, and in int8 12 times
+    assert expected_kl_nats(tried, [SCATTER, INT8 | SCATTER], SIZES, screened) == pytest.approx([0.24, 0.24])
+
+
+def test_what_was_not_screened_is_expected_to_be_found_as_the_others_were():
+    screened = [({}, 0.5), (INT8, 0.05), (SCATTER, 0.25)]
+    tried = [({}, 1.0)]
+    assert expected_kl_nats(tried, [INT8 | SCATTER], SIZES, screened) == pytest.approx([2 * 0.025])
+
+
 @given(st.lists(st.floats(0.01, 100), min_size=4, max_size=4))
 def test_independent_factors_are_found_from_one_change_at_a_time(factors):
     base, *others = factors

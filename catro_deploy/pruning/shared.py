@@ -1,0 +1,65 @@
+"""What prunings of one checkpoint by the same images have in common: measured by the first that needs it."""
+
+from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from catro_deploy.pruning.scoring import Scored
+from catro_deploy.reconstruction.measurements import Measurements
+from catro_deploy.settings import PruneSettings
+
+__all__ = ["Shared", "once"]
+
+DECIDING = {
+    "criterion",
+    "ignore",
+    "samples_per_class",
+    "reconstruct_images",
+    "batch_size",
+    "compute",
+    "seed",
+}
+"""The settings in [prune] that determine in which order channels are removed, and the losses of widths and branches.
+
+The input size is not among them: at a smaller one, the order and the losses are those of the first size.
+"""
+SCORING = {"ignore", "samples_per_class", "batch_size", "compute", "seed", "d_min", "prune_first", "ridge"}
+"""The settings in [prune] that determine class separation."""
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Results that do not depend on the budget, by the settings or the use that determine them.
+
+    Attributes:
+        measurements: orders of removal and losses.
+        scored: the groups and their class separation.
+        branch_worths: the class separation of residual branches, by name.
+        speedups: of whole networks over the original, measured to adjust predictions to a precision or input size.
+    """
+
+    measurements: dict[str, Measurements] = field(default_factory=dict)
+    scored: dict[str, Scored] = field(default_factory=dict)
+    branch_worths: dict[str, dict[str, float]] = field(default_factory=dict)
+    speedups: dict[str, float] = field(default_factory=dict)
+
+    def measurements_for(self, settings: PruneSettings) -> Measurements:
+        """The measurements of prunings with these settings; empty at first."""
+        return self.measurements.setdefault(settings.model_dump_json(include=DECIDING), Measurements())
+
+    def scored_once(self, settings: PruneSettings, score: Callable[[], Scored]) -> Scored:
+        """The result of ``score`` with these settings."""
+        return once(self.scored, settings.model_dump_json(include=SCORING), score)
+
+    def branch_worths_once(self, settings: PruneSettings, measure: Callable[[], dict[str, float]]) -> dict[str, float]:
+        """The result of ``measure`` with these settings."""
+        return once(self.branch_worths, settings.model_dump_json(include=SCORING), measure)
+
+
+def once(known: MutableMapping[str, Value], key: str, find: Callable[[], Value]) -> Value:
+    """The value ``known`` at ``key``; if there is none, it is found and kept."""
+    if key not in known:
+        known[key] = find()
+    return known[key]
