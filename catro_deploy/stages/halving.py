@@ -19,7 +19,7 @@ from catro_deploy.errors import MissedError, NumericsError
 from catro_deploy.files import file_hash
 from catro_deploy.models.checkpoint import save_weights
 from catro_deploy.progress import Progress
-from catro_deploy.records import Plan, Screened, Speedup, TriedVariant, Variant
+from catro_deploy.records import Plan, Speedup, TriedVariant, Variant
 from catro_deploy.records.variants import INPUT_SIZE, STEPS, TARGET
 from catro_deploy.report.wording import nats
 from catro_deploy.runs.folder import RunFolder
@@ -37,7 +37,7 @@ from catro_deploy.stages.other_runtimes import relative_to_own
 from catro_deploy.stages.prune import prune
 from catro_deploy.stages.screening import Screening
 from catro_deploy.stages.trials import trial_folder
-from catro_deploy.stages.ways import CRITERION, DEPTH, NO_DEPTH, PRECISION, Available, ways, with_budget
+from catro_deploy.stages.ways import DEPTH, NO_DEPTH, PRECISION, Available, ways, with_budget
 
 __all__ = ["Ended", "Halving"]
 
@@ -80,15 +80,16 @@ class Halving:
         self._settings, self._run, self._held_out, self._progress = settings, run, held_out, progress
         self._available = available
         self._limit_s = limit_s
+        self._sizes = [size_text(size) for size in available.sizes]
         self._tried: list[TriedVariant] = []
-        self._screened: list[Screened] = []
+        self._screening = Screening(settings, held_out.shared, self._sizes)
 
     def run(self) -> Ended:
         """All variants after all steps, the best first."""
         left_out = self._prune_all()
         for step, (most, training) in enumerate(self._trainings(), 1):
             self._train_best(step, most, training)
-        return Ended(tuple(sorted(self._tried, key=_rank)), left_out, len(self._screened), self._spent_s)
+        return Ended(tuple(sorted(self._tried, key=_rank)), left_out, len(self._screening.found), self._spent_s)
 
     def _trainings(self) -> Sequence[tuple[int, Mapping[str, int]]]:
         """Number of variants and settings of each training step; 100 steps of a shorter epoch are that epoch."""
@@ -107,11 +108,7 @@ class Halving:
     @property
     def _spent_s(self) -> float:
         """Time spent so far, also before an interruption of the search."""
-        return sum(sum(one.seconds) for one in self._tried) + self._screening_s
-
-    @property
-    def _screening_s(self) -> float:
-        return sum(one.seconds for one in self._screened)
+        return sum(sum(one.seconds) for one in self._tried) + self._screening.seconds
 
     def _expected_s(self, step: int) -> float:
         """The median time of this step so far; an epoch takes as long as its share of 100 steps; 0 if not known."""
@@ -129,11 +126,11 @@ class Halving:
         labelled = not is_unlabelled(self._held_out.images.labels)
         todo, count = ways(self._settings, self._available, labelled=labelled), 0
         while todo and self._has_time_to_prune():
-            if len(self._tried) == 1 and len(todo) > PROMOTED[0]:
+            if len(self._tried) == 1 and len(todo) > PROMOTED[0] and self._screening.is_possible:
                 self._screen([self._tried[0].changes, *todo])
             changes = self._next_of(todo)
             todo.remove(changes)
-            if self._is_without_branches(changes):
+            if self._is_without_branches(changes) or self._was_screened_as_tried(changes):
                 continue
             tried, count = self._pruned(changes), count + 1
             equal = f", the same network as {twin.name}" if (twin := self._twin(tried)) else ""
@@ -144,41 +141,32 @@ class Halving:
         return len(todo)
 
     def _screen(self, variants: Sequence[Changes]) -> None:
-        """Screen the variants as long as there is time, first those that share most with the one that was pruned."""
-        if not self._settings.prune.reconstruct or self._settings.prune.criterion == "l1":
-            return
-        screening = Screening(self._settings, self._held_out.shared)
-        pruning_s = sum(one.seconds[PRUNE] for one in self._tried)
-        with self._progress.task("Screening variants", len(variants)) as task:
-            for changes in sorted(variants, key=lambda one: CRITERION in one):
-                expected_s = self._screening_s / max(len(self._screened), 1)
-                if pruning_s + self._screening_s + expected_s > self._limit_s * SCREENING_SHARE:
-                    break
-                self._screened.append(screening.screened(changes, self._changed(changes), self._folder(changes)))
-                task.advance()
+        limit_s = self._limit_s * SCREENING_SHARE - sum(one.seconds[PRUNE] for one in self._tried)
+        self._screening.screen(variants, lambda one: (self._changed(one), self._folder(one)), limit_s, self._progress)
         (first,) = self._tried
-        self._tried = [replace(first, screened_nats=self._screened_nats(first.changes))]
-        self._progress.note(f"screened {len(self._screened)} of {len(variants)} variants in {self._screening_s:.0f} s")
+        self._tried = [replace(first, screened_nats=self._screening.kl_nats(first.changes))]
 
-    def _screened_nats(self, changes: Changes) -> float | None:
-        return next((one.kl_nats for one in self._screened if one.changes == changes), None)
+    def _was_screened_as_tried(self, changes: Changes) -> bool:
+        """Whether screening found exactly what it found for a variant that was tried: both are the same network."""
+        found, served = self._screening.kl_nats(changes), _served(changes)
+        return found is not None and any(
+            one.screened_nats == found and _served(one.changes) == served for one in self._tried
+        )
 
     def _next_of(self, todo: Sequence[dict[str, str]]) -> dict[str, str]:
         """The variant expected to be nearest; of equals the one with the fewest changes, which comes first."""
         met = [(one.changes, one.kl_nats[PRUNE]) for one in self._tried if one.kl_nats]
         if not met:
             return todo[0]
-        sizes = [size_text(size) for size in self._available.sizes]
-        screened = [(one.changes, one.kl_nats) for one in self._screened if one.kl_nats is not None]
-        missed = [one.changes for one in self._screened if one.kl_nats is None]
-        likely = [changes for changes in todo if changes not in missed] or todo
-        expected = expected_kl_nats(met, likely, sizes, screened)
+        screened = [(one.changes, one.kl_nats) for one in self._screening.found if one.kl_nats is not None]
+        likely = [changes for changes in todo if not self._screening.missed(changes)] or todo
+        expected = expected_kl_nats(met, likely, self._sizes, screened)
         nearest = min(expected)
         return next(one for one, kl_nats in zip(likely, expected, strict=True) if math.isclose(kl_nats, nearest))
 
     def _has_time_to_prune(self) -> bool:
         """Whether another variant is begun. A second one has precedence over training: one alone compares nothing."""
-        spent_s = sum(one.seconds[PRUNE] for one in self._tried) + self._screening_s
+        spent_s = sum(one.seconds[PRUNE] for one in self._tried) + self._screening.seconds
         if len(self._tried) > 1:
             return spent_s + self._expected_s(PRUNE) <= self._limit_s * PRUNING_SHARE
         return spent_s <= self._limit_s
@@ -195,7 +183,7 @@ class Halving:
         if (ended := load_if_there(TriedVariant, folder)) is not None:
             return ended
         began, settings = time.monotonic(), self._changed(changes)
-        tried = TriedVariant(dict(changes), screened_nats=self._screened_nats(changes))
+        tried = TriedVariant(dict(changes), screened_nats=self._screening.kl_nats(changes))
         with folder.lock():
             try:
                 plan = load_plan(folder) if folder.plan.is_file() else self._prune(settings, folder)
@@ -236,8 +224,7 @@ class Halving:
 
     def _network(self, tried: TriedVariant) -> tuple[str, ...]:
         """What identifies the network as it would be served."""
-        served = (tried.changes.get(place, "") for place in (PRECISION, TARGET, INPUT_SIZE))
-        return file_hash(self._folder(tried.changes).pruned_weights), *served
+        return file_hash(self._folder(tried.changes).pruned_weights), *_served(tried.changes)
 
     def _trained(self, tried: TriedVariant, training: Mapping[str, int]) -> TriedVariant:
         began, folder = time.monotonic(), self._folder(tried.changes)
@@ -276,6 +263,11 @@ class Halving:
         assert plan.latency is not None
         (speedup,) = [one.speedup for one in plan.latency.rounds if one.taken]
         return relative_to_own(speedup, self._available.targets[changes[TARGET]]) if TARGET in changes else speedup
+
+
+def _served(changes: Changes) -> tuple[str, ...]:
+    """The settings that identify how a network is served."""
+    return tuple(changes.get(place, "") for place in (PRECISION, TARGET, INPUT_SIZE))
 
 
 def _rank(tried: Variant) -> tuple[int, float]:

@@ -5,44 +5,100 @@ exported, timed or calibrated: which variants are then pruned follows from it, b
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from catro_deploy.errors import MissedError, NumericsError
-from catro_deploy.progress import Silent
+from catro_deploy.progress import Progress, Silent
 from catro_deploy.pruning.classifier import screen_classifier
 from catro_deploy.pruning.shared import Shared
 from catro_deploy.records import Screened
+from catro_deploy.records.variants import INPUT_SIZE, TARGET
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.records import load_if_there, save
 from catro_deploy.settings import Settings
 from catro_deploy.stages.original import open_original
 from catro_deploy.stages.prune import pruning_batches
+from catro_deploy.stages.ways import CRITERION, PRECISION
 
 __all__ = ["Screening"]
 
+Changes = Mapping[str, str]
+Measure = Callable[[Settings], float | None]
+
 
 class Screening:
-    """Screens variants of one pruning; the images are read once."""
+    """What screening found of the variants of ``settings``; ``sizes`` are the input sizes that they may have.
 
-    def __init__(self, settings: Settings, shared: Shared) -> None:
-        self._original, self._shared = open_original(settings), shared
-        self._batches = pruning_batches(self._original, settings)
+    Prunings of these variants use the same ``shared``.
+    """
 
-    def screened(self, changes: Mapping[str, str], settings: Settings, folder: RunFolder) -> Screened:
-        """The result of the variant with these ``settings``; kept in screened.json of its ``folder``."""
-        if (ended := load_if_there(Screened, folder)) is not None:
-            return ended
-        began = time.monotonic()
-        with folder.lock():
-            found = Screened(dict(changes), self._kl_nats(settings), time.monotonic() - began)
-            save(found, folder)
-        return found
+    def __init__(self, settings: Settings, shared: Shared, sizes: Sequence[str]) -> None:
+        self.found: list[Screened] = []
+        self._settings, self._shared, self._sizes = settings, shared, sizes
 
-    def _kl_nats(self, settings: Settings) -> float | None:
-        labelled = self._original.dataset.labelled
-        try:
-            return screen_classifier(
-                self._original, self._batches, settings, Silent(), labelled=labelled, shared=self._shared
-            )
-        except (MissedError, NumericsError):
-            return None
+    @property
+    def is_possible(self) -> bool:
+        """Whether variants can be screened: only networks that are reconstructed can."""
+        return self._settings.prune.reconstruct and self._settings.prune.criterion != "l1"
+
+    @property
+    def seconds(self) -> float:
+        """The time that screening took."""
+        return sum(one.seconds for one in self.found)
+
+    def kl_nats(self, changes: Changes) -> float | None:
+        """The divergence of the variant with these changes; None if it was not screened, or no network was found."""
+        return next((one.kl_nats for one in self.found if one.changes == changes), None)
+
+    def missed(self, changes: Changes) -> bool:
+        """Whether no network is predicted to meet the budget with these changes."""
+        return any(one.changes == changes and one.kl_nats is None for one in self.found)
+
+    def screen(
+        self,
+        variants: Sequence[Changes],
+        variant_of: Callable[[Changes], tuple[Settings, RunFolder]],
+        limit_s: float,
+        progress: Progress,
+    ) -> None:
+        """Screen ``variants`` as long as there is time, one after another those that share measurements.
+
+        ``variant_of`` returns the settings and the folder of a variant; what was found of it is kept in its
+        screened.json, and not computed again.
+        """
+        measure = self._measure()
+        with progress.task("Screening variants", len(variants)) as task:
+            for changes in sorted(variants, key=self._measurements_needed):
+                if self.seconds + self.seconds / max(len(self.found), 1) > limit_s:
+                    break
+                self.found.append(_screened(changes, *variant_of(changes), measure))
+                task.advance()
+        progress.note(f"screened {len(self.found)} of {len(variants)} variants in {self.seconds:.0f} s")
+
+    def _measure(self) -> Measure:
+        """The function that screens settings; the images are read once."""
+        original = open_original(self._settings)
+        batches, labelled = pruning_batches(original, self._settings), original.dataset.labelled
+
+        def measure(settings: Settings) -> float | None:
+            try:
+                return screen_classifier(original, batches, settings, Silent(), labelled=labelled, shared=self._shared)
+            except (MissedError, NumericsError):
+                return None
+
+        return measure
+
+    def _measurements_needed(self, changes: Changes) -> tuple[bool, str, int, str]:
+        """What is measured for a variant, the most expensive first: worth, profile, times of whole networks."""
+        size = 1 + self._sizes.index(changes[INPUT_SIZE]) if INPUT_SIZE in changes else 0
+        return CRITERION in changes, changes.get(TARGET, ""), size, changes.get(PRECISION, "")
+
+
+def _screened(changes: Changes, settings: Settings, folder: RunFolder, measure: Measure) -> Screened:
+    if (ended := load_if_there(Screened, folder)) is not None:
+        return ended
+    began = time.monotonic()
+    with folder.lock():
+        found = Screened(dict(changes), measure(settings), time.monotonic() - began)
+        save(found, folder)
+    return found

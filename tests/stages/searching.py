@@ -11,6 +11,7 @@ from catro_deploy.progress import Silent
 from catro_deploy.records import Screened, TriedVariant
 from catro_deploy.settings import load_settings
 from catro_deploy.stages import halving as halving_module
+from catro_deploy.stages import screening as screening_module
 from catro_deploy.stages import variants as stage
 from catro_deploy.stages.held_out import HeldOut
 from catro_deploy.stages.ways import Available
@@ -59,15 +60,6 @@ def search_by_rule(run, monkeypatch):
     def search(kl, settings, seconds=60.0, train_images=20_000, network=sorted, screen=None, screening_s=1.0):
         diary = []
 
-        class ByRule:
-            def __init__(self, *given):
-                pass
-
-            def screened(self, changes, settings, folder):
-                found = Screened(dict(changes), screen(changes), screening_s)
-                diary.append(("screened", TriedVariant(found.changes).name))
-                return found
-
         def ended(self, tried, step):
             budget = str(self._settings.prune.budget)
             diary.append((step, tried.name) if budget == "0.5x" else (step, tried.name, budget))
@@ -78,12 +70,18 @@ def search_by_rule(run, monkeypatch):
             return replace(tried, seconds=(*tried.seconds, seconds), **reached)
 
         one = halving_module.Halving
+
+        def screened(changes, *given):
+            diary.append(("screened", TriedVariant(dict(changes)).name))
+            return Screened(dict(changes), screen(changes), screening_s)
+
+        monkeypatch.setattr(screening_module, "_screened", screened)
+        monkeypatch.setattr(screening_module.Screening, "_measure", lambda self: None)
         if screen is None:
-            monkeypatch.setattr(one, "_screen", lambda self, variants: None)
-        monkeypatch.setattr(halving_module, "Screening", ByRule)
+            monkeypatch.setattr(screening_module.Screening, "is_possible", False)
 
         def pruned(self, changes):
-            return ended(self, TriedVariant(dict(changes), screened_nats=self._screened_nats(changes)), 0)
+            return ended(self, TriedVariant(dict(changes), screened_nats=self._screening.kl_nats(changes)), 0)
 
         monkeypatch.setattr(one, "_pruned", pruned)
         monkeypatch.setattr(

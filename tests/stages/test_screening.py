@@ -8,7 +8,7 @@ from catro_deploy.records import Screened
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.records import load
 from catro_deploy.settings import Settings
-from catro_deploy.stages.screening import Screening
+from catro_deploy.stages.screening import Screening, _screened
 from tests.tiny import SIZE
 
 pytestmark = pytest.mark.usefixtures("short_trials")
@@ -35,11 +35,11 @@ def settings(folder):
 @pytest.fixture
 def screen(tmp_path, settings):
     """Screen variants of one search, each in a folder of its own."""
-    screening = Screening(settings(), Shared())
+    measure = Screening(settings(), Shared(), ())._measure()
 
     def screened(changes=None, **chosen):
         folder = RunFolder(tmp_path / "-".join(map(str, chosen.values())))
-        return screening.screened(changes or {}, settings(**chosen), folder), folder
+        return _screened(changes or {}, settings(**chosen), folder, measure), folder
 
     return screened
 
