@@ -152,7 +152,8 @@ class _Pruning:
         branches = self._branches(scored)
         widths = self._finding(scored, branches).predicted().widths
         gone = [branch.name for branch in dropped_by(widths, tuple(branches))]
-        return keeper.loss_from(self.original.as_given, widths, gone)
+        given = self.original.as_given.to(choose_device(self.settings.prune.compute))
+        return keeper.loss_from(given, widths, gone)
 
     def _scored(self) -> Scored:
         """The groups that may be pruned; with their scatters, unless worth is measured."""
