@@ -33,8 +33,9 @@ MACS = 3e12
 """Multiply-accumulates that determine the number of images; solving layers, and large networks, take more."""
 FEWEST_IMAGES, MOST_IMAGES = 24, 192
 """Bounds on the images that the loss is measured on."""
-NEAR = 1 / 12
-"""A width measured before replaces one that differs by at most this share of the full width."""
+NEAR = 1 / 8
+"""A width measured before replaces one that differs by at most this share of the full width: about half the distance
+between measured widths."""
 SOLVED_FROM = 4
 """Layers are solved from this many other images per image of the loss; with fewer they would overfit."""
 

@@ -8,7 +8,6 @@ original was trained on these images.
 """
 
 import itertools
-import math
 import statistics
 import time
 from collections.abc import Mapping, Sequence
@@ -51,6 +50,8 @@ SCREENING_SHARE = 0.4
 """Share of the minutes for screening and for the first variant, which is pruned before."""
 PRUNING_SHARE = 0.6
 """Share of the minutes for screening and pruning, from the third variant on; the rest is for training."""
+NEARLY_EQUAL = 1.2
+"""Expected divergences that differ by less than this factor count as equal."""
 PRUNE = 0
 """Index of the first step of a variant; those of the trainings follow."""
 
@@ -154,7 +155,7 @@ class Halving:
         )
 
     def _next_of(self, todo: Sequence[dict[str, str]]) -> dict[str, str]:
-        """The variant expected to be nearest; of equals the one with the fewest changes, which comes first."""
+        """The variant expected to be nearest; of nearly equal ones that with the fewest changes, which comes first."""
         met = [(one.changes, one.kl_nats[PRUNE]) for one in self._tried if one.kl_nats]
         if not met:
             return todo[0]
@@ -162,7 +163,7 @@ class Halving:
         likely = [changes for changes in todo if not self._screening.missed(changes)] or todo
         expected = expected_kl_nats(met, likely, self._sizes, screened)
         nearest = min(expected)
-        return next(one for one, kl_nats in zip(likely, expected, strict=True) if math.isclose(kl_nats, nearest))
+        return next(one for one, kl_nats in zip(likely, expected, strict=True) if kl_nats <= NEARLY_EQUAL * nearest)
 
     def _has_time_to_prune(self) -> bool:
         """Whether another variant is begun. A second one has precedence over training: one alone compares nothing."""

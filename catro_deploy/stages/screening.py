@@ -12,13 +12,13 @@ from catro_deploy.progress import Progress, Silent
 from catro_deploy.pruning.classifier import screen_classifier
 from catro_deploy.pruning.shared import Shared
 from catro_deploy.records import Screened
-from catro_deploy.records.variants import INPUT_SIZE, TARGET
+from catro_deploy.records.variants import INPUT_SIZE, TARGET, TEMPERATURE
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.records import load_if_there, save
 from catro_deploy.settings import Settings
 from catro_deploy.stages.original import open_original
 from catro_deploy.stages.prune import pruning_batches
-from catro_deploy.stages.ways import CRITERION, PRECISION
+from catro_deploy.stages.ways import CRITERION, PRECISION, WORTH
 
 __all__ = ["Screening"]
 
@@ -88,10 +88,11 @@ class Screening:
 
         return measure
 
-    def _measurements_needed(self, changes: Changes) -> tuple[bool, str, int, str]:
+    def _measurements_needed(self, changes: Changes) -> tuple[int, str, int, str]:
         """What is measured for a variant, the most expensive first: worth, profile, times of whole networks."""
+        another_worth = len({CRITERION, WORTH, TEMPERATURE} & changes.keys())
         size = 1 + self._sizes.index(changes[INPUT_SIZE]) if INPUT_SIZE in changes else 0
-        return CRITERION in changes, changes.get(TARGET, ""), size, changes.get(PRECISION, "")
+        return another_worth, changes.get(TARGET, ""), size, changes.get(PRECISION, "")
 
 
 def _screened(changes: Changes, settings: Settings, folder: RunFolder, measure: Measure) -> Screened:

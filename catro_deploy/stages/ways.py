@@ -17,7 +17,7 @@ from catro_deploy.settings.sides import size_text
 from catro_deploy.stages.other_runtimes import at_equal_latency
 from catro_deploy.targets import load_target
 
-__all__ = ["DEPTH", "NO_DEPTH", "PRECISION", "Available", "smaller_sizes", "ways", "with_budget"]
+__all__ = ["CRITERION", "DEPTH", "NO_DEPTH", "PRECISION", "WORTH", "Available", "smaller_sizes", "ways", "with_budget"]
 
 CRITERION, WORTH, DEPTH, PRECISION = CHOICES
 NO_DEPTH = "never"

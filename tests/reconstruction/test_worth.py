@@ -132,8 +132,8 @@ def test_widths_near_those_measured_before_are_not_measured_again():
     ("width", "known", "near"),
     [
         (50, (), False),
-        (50, (40, 58), True),  # 8 of 96
-        (50, (40, 59), False),
+        (50, (37, 62), True),  # 12 of 96
+        (50, (37, 63), False),
         (40, (41, 80), False),  # below all: the loss would be that at 41
         (42, (41, 80), True),
     ],

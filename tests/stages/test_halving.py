@@ -107,12 +107,25 @@ def test_of_variants_for_which_screening_found_the_same_network_only_the_first_i
     assert (found.screened, found.left_out) == (12, 0)
 
 
-def test_screening_ends_with_its_share_of_the_time_and_another_criterion_comes_last(halving):
+def test_of_variants_expected_to_be_nearly_equal_the_one_with_the_fewest_changes_is_pruned(halving):
+    nats = {"": 0.5, "precision": 0.05, "depth, precision": 0.042, "depth, worth, precision": 0.041}
+
+    def slightly_nearer_with_more_changes(changes):
+        return nats.get(", ".join(place.partition(".")[2] for place in changes), 0.6)
+
+    _, diary = halving(by_changes, settings_of(minutes=60), screen=slightly_nearer_with_more_changes)
+    assert pruned(diary)[1] == "precision int8"
+    nats["depth, precision"] = 0.041  # 1.22 times as near
+    _, diary = halving(by_changes, settings_of(minutes=60), screen=slightly_nearer_with_more_changes)
+    assert pruned(diary)[1] == "depth never, precision int8"
+
+
+def test_screening_ends_with_its_share_of_the_time_and_another_criterion_or_worth_comes_last(halving):
     _, diary = halving(by_changes, settings_of(minutes=10), screen=by_screening, screening_s=20.0)
     assert len(screened(diary)) == (0.4 * 600 - 60) / 20
     _, diary = halving(by_changes, settings_of(minutes=60), screen=by_screening)
-    criteria = ["criterion" in name for name in screened(diary)]
-    assert criteria == sorted(criteria)
+    others = ["criterion" in name or "worth" in name for name in screened(diary)]
+    assert others == sorted(others)
 
 
 def by_screening(changes):
