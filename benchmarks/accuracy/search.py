@@ -111,6 +111,7 @@ def run_row(name: str, way: str, seed: int, args: argparse.Namespace) -> dict[st
         "variant": found.variants[0].name if found else "",
         "minutes": found.minutes if found else None,
         "variants": len(found.variants) if found else None,
+        "screened": found.screened if found else None,
         "epochs": len(load(Finetune, run).epochs),
         "environment": environment(),
     }
@@ -139,8 +140,16 @@ def cells(row: dict[str, Any]) -> list[str]:
     return [
         row["title"], row["budget"], row["way"], str(row["seed"]), f"{row['original_accuracy']:.2%}",
         f"{row['accuracy']:.2%}", f"{row['ratio']:.3f}x ({low:.3f} to {high:.3f})", row["precision"], row["variant"],
-        str(row["epochs"]), "" if row["minutes"] is None else f"{row['variants']} in {row['minutes']:.0f} min",
+        str(row["epochs"]), extent(row),
     ]  # fmt: skip
+
+
+def extent(row: dict[str, Any]) -> str:
+    """How many variants a search pruned and screened, and how long it took."""
+    if row["minutes"] is None:
+        return ""
+    screened = f"{row['screened']} screened, " if row.get("screened") else ""
+    return f"{screened}{row['variants']} pruned in {row['minutes']:.0f} min"
 
 
 def main() -> None:

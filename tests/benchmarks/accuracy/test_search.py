@@ -23,6 +23,7 @@ ROW = {
     "variant": "precision int8",
     "minutes": 9.6,
     "variants": 11,
+    "screened": 40,
     "epochs": 3,
 }
 
@@ -31,7 +32,7 @@ def test_a_line_says_what_was_found_and_what_it_took():
     found = dict(zip(HEADS, cells(ROW), strict=True))
     assert (found["original, test"], found["pruned, test"]) == ("92.60%", "90.00%")
     assert found["latency, measured"] == "0.340x (0.330 to 0.350)"
-    assert (found["variant"], found["search"]) == ("precision int8", "11 in 10 min")
+    assert (found["variant"], found["search"]) == ("precision int8", "40 screened, 11 pruned in 10 min")
 
 
 def test_one_pruning_has_no_search():
