@@ -23,7 +23,15 @@ from catro_deploy.records import Speedup
 from catro_deploy.transports import run_job
 from catro_deploy.transports.execution import Use, bench_job, speedup_of
 
-__all__ = ["CandidateFiles", "CandidateLatency", "CandidateTimer", "Measured", "candidate_files", "candidate_timer"]
+__all__ = [
+    "CandidateFiles",
+    "CandidateLatency",
+    "CandidateTimer",
+    "Measured",
+    "candidate_files",
+    "candidate_timer",
+    "new_repetition",
+]
 
 GRACE_S = 600
 
@@ -67,6 +75,11 @@ class CandidateLatency:
             return max(self.candidate_us, self.sustained_us or 0.0), self.original_us
         candidate, original = self.samples_us
         return percentile(candidate, percent), percentile(original, percent)
+
+
+def new_repetition() -> Repetition[CandidateLatency]:
+    """Repetition of measurements against an original that was not measured before."""
+    return Repetition(_figures)
 
 
 def _figures(found: CandidateLatency) -> tuple[Speedup, float]:
@@ -128,6 +141,10 @@ class CandidateTimer:
     soak_s: float = 0.0
     repetition: Repetition[CandidateLatency] = field(default_factory=lambda: Repetition(_figures))
 
+    def is_undisturbed(self, found: CandidateLatency) -> bool:
+        """Whether nothing suggests that something else on the machine changed this measurement."""
+        return self.repetition.doubt(found) <= 1
+
     @cached_property
     def _original_file(self) -> Path:
         return self.files.write(self.original, "original", self.files.use.own_precision)
@@ -176,10 +193,12 @@ def candidate_timer(
     *,
     with_energy: bool = False,
     soak_s: float = 0.0,
+    repetition: Repetition[CandidateLatency] | None = None,
 ) -> Iterator[CandidateTimer]:
     """Time candidates against ``original`` (eval mode, CPU), with files in a temporary folder.
 
     Their energy is measured as well if ``with_energy``. They also run back to back for ``soak_s`` seconds, if above 0.
+    ``repetition`` knows how fast the same original was before.
     """
     with candidate_files(use, opset, input_shape) as files:
-        yield CandidateTimer(original, files, protocol, with_energy, soak_s)
+        yield CandidateTimer(original, files, protocol, with_energy, soak_s, repetition or new_repetition())

@@ -183,7 +183,7 @@ class _Pruning:
     def _finding(self, scored: Scored, branches: Mapping[Branch, float]) -> Finding:
         macs = count_macs(self.original.as_given, self.original.input_shape)
         problem = Problem(self.network, scored, self.settings.prune, branches, self.keeper, macs)
-        return Finding(self.original, self.whole, problem, self.settings, self.progress, self.shared.speedups)
+        return Finding(self.original, self.whole, problem, self.settings, self.progress, self.shared)
 
     def _chosen(self, scored: Scored, widths: Mapping[str, int], gone: Sequence[Branch]) -> list[GroupPlan]:
         """The channels to keep without the branches ``gone``: chosen by their consumers, if those can be followed."""

@@ -1,7 +1,7 @@
 """Find widths that meet the budgets for a network in memory, with prices and candidates on the target."""
 
 import copy
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -12,7 +12,13 @@ from catro_deploy.calibration import load_latency_protocol, load_profile_protoco
 from catro_deploy.graph.coupling.trace import Network, trace
 from catro_deploy.graph.onnx.export import plan_metadata
 from catro_deploy.graph.onnx.footprint import Footprint, footprint_of
-from catro_deploy.latency.candidate import CandidateTimer, Measured, candidate_files, candidate_timer
+from catro_deploy.latency.candidate import (
+    CandidateTimer,
+    Measured,
+    candidate_files,
+    candidate_timer,
+    new_repetition,
+)
 from catro_deploy.latency.flops import FlopsCost
 from catro_deploy.latency.memory import peak_memory
 from catro_deploy.latency.pricing import Pricing, estimated_pricing, measured_pricing, profile_of
@@ -23,7 +29,7 @@ from catro_deploy.progress import Progress
 from catro_deploy.pruning.allocation import Decision, by_flops, by_latency
 from catro_deploy.pruning.budgets import Counted, Priced
 from catro_deploy.pruning.cutting import Classifier, of_widths
-from catro_deploy.pruning.shared import once
+from catro_deploy.pruning.shared import Shared, once
 from catro_deploy.pruning.solvers import Problem
 from catro_deploy.pruning.values import full_widths
 from catro_deploy.settings import Settings
@@ -48,7 +54,7 @@ class Finding:
     problem: Problem
     settings: Settings
     progress: Progress
-    speedups: MutableMapping[str, float] = field(default_factory=dict)
+    shared: Shared = field(default_factory=Shared)
 
     def decision(self) -> Decision:
         """Find widths by latency if a budget is timed, otherwise by multiply-accumulates.
@@ -161,6 +167,7 @@ class Finding:
                 side.settings.export.opset,
                 with_energy=energy,
                 soak_s=side.settings.bench.soak or 0.0,
+                repetition=once(self.shared.repetitions, _use_of_original(use), new_repetition),
             )
         )
         return Priced(self._measured(on_cpu, side, use, timer), name), timer
@@ -176,8 +183,13 @@ class Finding:
         differs = not in_own_precision or size is not None
 
         def speedup_of(network: str, build: Callable[[], nn.Module]) -> float:
-            key = f"{network} at {size or 'its own size'}: {use}"
-            return once(self.speedups, key, lambda: timer.measure(build()).speedup.median)
+            known, key = self.shared.speedups, f"{network} at {size or 'its own size'}: {use}"
+            if key in known:
+                return known[key]
+            found = timer.measure(build())
+            if timer.is_undisturbed(found):
+                known[key] = found.speedup.median
+            return found.speedup.median
 
         speedup = speedup_of("unpruned", lambda: on_cpu) if differs else 1.0
         if not profilable(side.target):
@@ -208,6 +220,11 @@ class Finding:
         network, groups, chosen = self.problem.network, self.problem.scored.prunable, self.problem.settings
         original = self._given_network.layers
         return estimated_pricing(network, groups, side.target, use, chosen.d_min, original=original, measured=measured)
+
+
+def _use_of_original(use: Use) -> str:
+    """How the original runs that a network with this ``use`` is compared with."""
+    return str(replace(use, precision=use.own_precision, kept_in_float=()))
 
 
 @dataclass(frozen=True)

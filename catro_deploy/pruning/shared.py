@@ -4,6 +4,8 @@ from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from catro_deploy.latency.candidate import CandidateLatency
+from catro_deploy.latency.repetition import Repetition
 from catro_deploy.pruning.scoring import Scored
 from catro_deploy.reconstruction.measurements import Measurements
 from catro_deploy.settings import PruneSettings
@@ -38,12 +40,14 @@ class Shared:
         scored: the groups and their class separation.
         branch_worths: the class separation of residual branches, by name.
         speedups: of whole networks over the original, measured to adjust predictions to a precision or input size.
+        repetitions: how fast the original was in each use, which shows whether a later measurement is disturbed.
     """
 
     measurements: dict[str, Measurements] = field(default_factory=dict)
     scored: dict[str, Scored] = field(default_factory=dict)
     branch_worths: dict[str, dict[str, float]] = field(default_factory=dict)
     speedups: dict[str, float] = field(default_factory=dict)
+    repetitions: dict[str, Repetition[CandidateLatency]] = field(default_factory=dict)
 
     def measurements_for(self, settings: PruneSettings) -> Measurements:
         """The measurements of prunings with these settings; empty at first."""

@@ -1,5 +1,7 @@
 """Screening: the divergence that a variant would have, without exporting or timing it."""
 
+import math
+
 import pytest
 
 from catro_deploy.latency.candidate import CandidateTimer
@@ -33,9 +35,14 @@ def settings(folder):
 
 
 @pytest.fixture
-def screen(tmp_path, settings):
+def shared():
+    return Shared()
+
+
+@pytest.fixture
+def screen(tmp_path, settings, shared):
     """Screen variants of one search, each in a folder of its own."""
-    measure = Screening(settings(), Shared(), ())._measure()
+    measure = Screening(settings(), shared, ())._measure()
 
     def screened(changes=None, **chosen):
         folder = RunFolder(tmp_path / "-".join(map(str, chosen.values())))
@@ -64,19 +71,29 @@ def test_what_was_found_is_kept(screen):
 
 @pytest.fixture
 def timed(monkeypatch):
-    """One entry for each network that is timed."""
+    """One entry for each network that is timed, and the machine is always quiet."""
+    monkeypatch.setattr(CandidateTimer, "is_undisturbed", lambda self, found: True)
     found, measure = [], CandidateTimer.measure
     monkeypatch.setattr(CandidateTimer, "measure", lambda self, network: found.append(1) or measure(self, network))
     return found
 
 
-def test_networks_are_timed_once_for_each_size(screen, timed):
+def test_networks_are_timed_once_for_each_size(screen, timed, shared):
     for depth in ("auto", "never"):
         assert screen(depth=depth)[0].kl_nats > 0
     assert timed == []  # the profile tells how long the original takes
     for worth in ("measured", "scatter"):
         screen(input_size=12, worth=worth)
     assert len(timed) == 2  # unpruned and narrow
+    (reference,) = shared.repetitions.values()  # for all later measurements against this original
+    assert 0 < reference.fastest_original_us < math.inf
+
+
+def test_a_disturbed_measurement_is_made_again_for_the_next_variant(screen, timed, monkeypatch):
+    monkeypatch.setattr(CandidateTimer, "is_undisturbed", lambda self, found: len(timed) > 2)
+    for worth in ("measured", "scatter"):
+        screen(input_size=12, worth=worth)
+    assert len(timed) == 2 * 2
 
 
 @pytest.mark.slow
