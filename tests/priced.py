@@ -107,18 +107,23 @@ def pricing(
 
 @dataclass
 class Device:
-    """A target: ``candidate_us(widths)`` for candidates, ``original_us(round)`` for the interleaved original."""
+    """A target: ``candidate_us(widths)`` for candidates, ``original_us(round)`` for the interleaved original.
+
+    In a round that is ``disturbed`` it takes 1.4 times as long for candidates.
+    """
 
     candidate_us: Callable[[Widths], float]
     original_us: Callable[[int], float]
     warnings: tuple[str, ...] = ()
+    disturbed: Callable[[int], bool] = lambda number: False
     asked: list[dict[str, int]] = field(default_factory=list)
 
     def __call__(self, widths: Widths) -> CandidateLatency:
         self.asked.append(dict(widths))
-        us, original = self.candidate_us(widths), self.original_us(len(self.asked))
-        speedup = original / us
-        return CandidateLatency(us, original, Speedup(speedup, (0.99 * speedup, 1.01 * speedup)), self.warnings)
+        disturbed = self.disturbed(len(self.asked))
+        us, original = self.candidate_us(widths) * (1.4 if disturbed else 1.0), self.original_us(len(self.asked))
+        speedup = Speedup(original / us, (0.99 * original / us, 1.01 * original / us))
+        return CandidateLatency(us, original, speedup, self.warnings, disturbed=disturbed)
 
 
 class Wide:

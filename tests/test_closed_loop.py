@@ -243,3 +243,20 @@ def test_a_slow_round_does_not_spoil_the_next():
     assert last.original_us == 3 * wide.full_us
     assert last.measured_us == pytest.approx(3.6 * wide.predict(decision.widths))
     assert last.speedup.ratio == pytest.approx(1.2 * wide.predict(decision.widths) / wide.full_us)
+
+
+@pytest.mark.parametrize("disturbed", [1, 2, 3])
+@pytest.mark.parametrize("factor", [0.8, 1.25])
+def test_a_disturbed_round_is_repeated_and_does_not_count(disturbed, factor):
+    wide = Wide()
+    decision = wide.decide("0.5x", wide.device(factor, disturbed=lambda number: number == disturbed))
+    used = factor * wide.predict(decision.widths) / (0.5 * wide.full_us)
+    assert NEARLY_ALL - 0.01 <= used <= 1
+
+
+def test_where_all_rounds_are_disturbed_the_budget_is_met_as_measured():
+    wide = Wide()
+    device = wide.device(disturbed=lambda number: True)
+    decision = wide.decide("0.5x", device)
+    assert len(device.asked) <= ROUNDS
+    assert NEARLY_ALL - 0.02 <= 1.4 * wide.predict(decision.widths) / (0.5 * wide.full_us) <= 1

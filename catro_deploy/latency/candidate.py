@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -45,6 +45,7 @@ class CandidateLatency:
         samples_us: all latencies of the candidate and of the original; empty if they were not kept.
         sustained_us: the candidate's median at the end of a soak; None if there was none.
         energy_mj: per inference, of the candidate and of the original; None if the device did not report energy.
+        disturbed: whether something else on the machine probably changed the measurement, even when it was repeated.
     """
 
     candidate_us: float
@@ -54,6 +55,7 @@ class CandidateLatency:
     samples_us: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
     sustained_us: float | None = None
     energy_mj: tuple[float, float] | None = None
+    disturbed: bool = False
 
     @classmethod
     def of(cls, result: BenchResult) -> "CandidateLatency":
@@ -141,10 +143,6 @@ class CandidateTimer:
     soak_s: float = 0.0
     repetition: Repetition[CandidateLatency] = field(default_factory=lambda: Repetition(_figures))
 
-    def is_undisturbed(self, found: CandidateLatency) -> bool:
-        """Whether nothing suggests that something else on the machine changed this measurement."""
-        return self.repetition.doubt(found) <= 1
-
     @cached_property
     def _original_file(self) -> Path:
         return self.files.write(self.original, "original", self.files.use.own_precision)
@@ -158,13 +156,17 @@ class CandidateTimer:
             TargetError: energy is requested, but the device does not report power.
         """
         file = self.files.write(candidate, "pruned", self.files.use.precision)
-        found = self._timed(file) if self.soak_s else self.repetition.repeat(lambda: self._timed(file))[0]
+        found = self._timed(file) if self.soak_s else self._undisturbed(file)
         if self.with_energy and found.energy_mj is None:
             raise TargetError(
                 f"Energy cannot be measured on {self.files.use.target}: the device does not report power.",
                 "Remove --max-energy. Power is read from a Jetson's sensors, or from nvidia-smi for networks on a GPU.",
             )
         return found
+
+    def _undisturbed(self, file: Path) -> CandidateLatency:
+        found, _ = self.repetition.repeat(lambda: self._timed(file))
+        return replace(found, disturbed=self.repetition.doubt(found) > 1)
 
     def _timed(self, file: Path) -> CandidateLatency:
         use, names = self.files.use, (self._original_file.name, file.name)

@@ -67,6 +67,11 @@ class Attempt:
         return max(self.used)
 
     @property
+    def is_disturbed(self) -> bool:
+        """Whether a measurement was probably changed by something else on a device."""
+        return any(device.disturbed for device in self.measured.devices)
+
+    @property
     def binding(self) -> int:
         """The index of the axis with that share."""
         return self.used.index(self.most_used)
@@ -74,6 +79,8 @@ class Attempt:
 
 def closed_loop(solver: Solver, measure: Measure, axes: Sequence[Axis], progress: Progress) -> list[Attempt]:
     """Allocate and measure until a budget is nearly used up and none is missed, or nothing new would be measured.
+
+    Disturbed measurements do not end the loop, and only correct the models as long as there are no others.
 
     The first of ``axes`` is the one that gains are weighed against, the others are the constraints of ``solver``.
     """
@@ -87,9 +94,10 @@ def closed_loop(solver: Solver, measure: Measure, axes: Sequence[Axis], progress
             attempts.append(_attempt(allocation, measure, axes))
             progress.note(_round_words(len(attempts), attempts[-1], axes))
             task.advance()
-            if NEARLY_ALL <= attempts[-1].most_used <= 1:
+            if NEARLY_ALL <= attempts[-1].most_used <= 1 and not attempts[-1].is_disturbed:
                 break
-            most = [_aim(axis, place, attempts) for place, axis in enumerate(axes)]
+            certain = [attempt for attempt in attempts if not attempt.is_disturbed] or attempts
+            most = [_aim(axis, place, certain) for place, axis in enumerate(axes)]
     return attempts
 
 
@@ -113,6 +121,8 @@ def _round_words(number: int, attempt: Attempt, axes: Sequence[Axis]) -> str:
     else:
         shares = (f"{axis.name} {used:.1%}" for axis, used in zip(axes, attempt.used, strict=True))
         words += [f"of the budgets {', '.join(shares)}"]
+    if attempt.is_disturbed:
+        words += ["the machine was disturbed"]
     return f"round {number}: {'; '.join(words)}"
 
 
@@ -169,4 +179,5 @@ def _next(
         if not fits or any(attempt.most_used <= 1 for attempt in attempts):
             return None
         found = solver.fastest  # by the model it is too slow, but the model may be wrong
-    return None if found.widths in [attempt.allocation.widths for attempt in attempts] else found
+    known = [attempt.allocation.widths for attempt in attempts if not attempt.is_disturbed]
+    return None if found.widths in known else found

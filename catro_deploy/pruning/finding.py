@@ -187,7 +187,7 @@ class Finding:
             if key in known:
                 return known[key]
             found = timer.measure(build())
-            if timer.is_undisturbed(found):
+            if not found.disturbed:
                 known[key] = found.speedup.median
             return found.speedup.median
 

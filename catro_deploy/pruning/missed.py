@@ -67,7 +67,7 @@ def best_of(
     first: Pricing | None = None,
     solver: Solver | None = None,
 ) -> int:
-    """The index of the attempt that uses most of a budget and misses none.
+    """The index of the attempt that uses most of a budget and misses none, if possible an undisturbed one.
 
     ``first`` has the prices on the first device, for which ``solver`` found the networks.
 
@@ -76,7 +76,8 @@ def best_of(
     """
     within = [place for place, attempt in enumerate(attempts) if attempt.most_used <= 1]
     if within:
-        return max(within, key=lambda place: attempts[place].most_used)
+        certain = [place for place in within if not attempts[place].is_disturbed]
+        return max(certain or within, key=lambda place: attempts[place].most_used)
     if not attempts:
         names = ", ".join(axis.name for axis in axes)
         raise MissedError(

@@ -43,4 +43,14 @@ def test_a_disturbed_measurement_is_repeated_unless_it_is_a_soak(monkeypatch, so
     use = Use("x86-cpu", "onnxruntime", "fp32", threads=1, batch=1)
     model, protocol = tiny_network(), load_latency_protocol("quick")
     with candidate_timer(model, SHAPE, use, protocol, 18, soak_s=soak_s) as timer:
-        assert timer.measure(model).candidate_us == 100.0 + counts
+        found = timer.measure(model)
+        assert (found.candidate_us, found.disturbed) == (100.0 + counts, False)
+
+
+def test_a_measurement_that_stays_disturbed_says_so(monkeypatch):
+    wide = CandidateLatency(100.0, 200.0, Speedup(2.0, (1.6, 2.4)), ())
+    monkeypatch.setattr(CandidateTimer, "_timed", lambda self, file: wide)
+    use = Use("x86-cpu", "onnxruntime", "fp32", threads=1, batch=1)
+    model, protocol = tiny_network(), load_latency_protocol("quick")
+    with candidate_timer(model, SHAPE, use, protocol, 18) as timer:
+        assert timer.measure(model).disturbed

@@ -1,6 +1,7 @@
 """Screening: the divergence that a variant would have, without exporting or timing it."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -72,9 +73,18 @@ def test_what_was_found_is_kept(screen):
 @pytest.fixture
 def timed(monkeypatch):
     """One entry for each network that is timed, and the machine is always quiet."""
-    monkeypatch.setattr(CandidateTimer, "is_undisturbed", lambda self, found: True)
+    return counted(monkeypatch, lambda number: False)
+
+
+def counted(monkeypatch, is_disturbed):
+    """One entry for each network that is timed; ``is_disturbed`` says of each number whether it was disturbed."""
     found, measure = [], CandidateTimer.measure
-    monkeypatch.setattr(CandidateTimer, "measure", lambda self, network: found.append(1) or measure(self, network))
+
+    def measured(self, network):
+        found.append(1)
+        return replace(measure(self, network), disturbed=is_disturbed(len(found)))
+
+    monkeypatch.setattr(CandidateTimer, "measure", measured)
     return found
 
 
@@ -89,8 +99,8 @@ def test_networks_are_timed_once_for_each_size(screen, timed, shared):
     assert 0 < reference.fastest_original_us < math.inf
 
 
-def test_a_disturbed_measurement_is_made_again_for_the_next_variant(screen, timed, monkeypatch):
-    monkeypatch.setattr(CandidateTimer, "is_undisturbed", lambda self, found: len(timed) > 2)
+def test_a_disturbed_measurement_is_made_again_for_the_next_variant(screen, monkeypatch):
+    timed = counted(monkeypatch, lambda number: number <= 2)
     for worth in ("measured", "scatter"):
         screen(input_size=12, worth=worth)
     assert len(timed) == 2 * 2
