@@ -155,12 +155,16 @@ class Halving:
         )
 
     def _next_of(self, todo: Sequence[dict[str, str]]) -> dict[str, str]:
-        """The variant expected to be nearest; of nearly equal ones that with the fewest changes, which comes first."""
+        """The variant expected to be nearest; of nearly equal ones that with the fewest changes, which comes first.
+
+        Those that were screened have precedence: what is expected of the others is extrapolated.
+        """
         met = [(one.changes, one.kl_nats[PRUNE]) for one in self._tried if one.kl_nats]
         if not met:
             return todo[0]
         screened = [(one.changes, one.kl_nats) for one in self._screening.found if one.kl_nats is not None]
-        likely = [changes for changes in todo if not self._screening.missed(changes)] or todo
+        known = [changes for changes in todo if self._screening.kl_nats(changes) is not None]
+        likely = known or [changes for changes in todo if not self._screening.missed(changes)] or todo
         expected = expected_kl_nats(met, likely, self._sizes, screened)
         nearest = min(expected)
         return next(one for one, kl_nats in zip(likely, expected, strict=True) if kl_nats <= NEARLY_EQUAL * nearest)

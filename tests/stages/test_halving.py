@@ -141,6 +141,19 @@ def test_a_variant_for_which_screening_found_no_network_is_pruned_last(halving):
     assert in_int8 == sorted(in_int8)
 
 
+def test_variants_that_were_not_screened_come_after_those_that_were(halving):
+    """Each change brings the network nearer: less is to be expected of the others, which have more changes."""
+    factors = {"prune.criterion": 0.35, "prune.worth": 0.45, "prune.depth": 0.5, "quantize.precision": 0.4}
+
+    def nearer_with_each_change(changes):
+        return math.prod(factors[place] for place in changes)
+
+    _, diary = halving(by_changes, settings_of(minutes=60), screen=nearer_with_each_change, screening_s=250.0)
+    some = screened(diary)
+    assert 2 < len(some) < 12
+    assert set(pruned(diary)[: len(some)]) == set(some)
+
+
 @pytest.mark.parametrize("few", [{"knobs": ("depth", "precision")}, {"reconstruct": False}, {"criterion": "l1"}])
 def test_few_variants_and_those_that_are_not_reconstructed_are_not_screened(halving, few):
     _, diary = halving(by_changes, settings_of(minutes=60, **few), screen=by_screening)
