@@ -127,7 +127,7 @@ class Halving:
         labelled = not is_unlabelled(self._held_out.images.labels)
         todo, count = ways(self._settings, self._available, labelled=labelled), 0
         while todo and self._has_time_to_prune():
-            if len(self._tried) == 1 and len(todo) > PROMOTED[0] and self._screening.is_possible:
+            if self._is_time_to_screen(todo):
                 self._screen([self._tried[0].changes, *todo])
             changes = self._next_of(todo)
             todo.remove(changes)
@@ -140,6 +140,11 @@ class Halving:
         if todo:
             self._progress.note(f"{len(todo)} variants were not pruned: allow more time with --search-minutes")
         return len(todo)
+
+    def _is_time_to_screen(self, todo: Sequence[Changes]) -> bool:
+        """Whether the first variant was just pruned, and too many are left to prune them all."""
+        begun = len(self._tried) != 1 or self._screening.found
+        return not begun and len(todo) > PROMOTED[0] and self._screening.is_possible
 
     def _screen(self, variants: Sequence[Changes]) -> None:
         limit_s = self._limit_s * SCREENING_SHARE - sum(one.seconds[PRUNE] for one in self._tried)

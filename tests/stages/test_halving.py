@@ -120,6 +120,15 @@ def test_of_variants_expected_to_be_nearly_equal_the_one_with_the_fewest_changes
     assert pruned(diary)[1] == "depth never, precision int8"
 
 
+def test_variants_are_screened_once_even_if_the_nearest_is_the_network_that_was_pruned(halving):
+    def as_set_unless_in_int8(changes):
+        return 0.9 if "quantize.precision" in changes else 0.5
+
+    found, diary = halving(by_changes, settings_of(minutes=60), screen=as_set_unless_in_int8)
+    assert len(screened(diary)) == found.screened == 12
+    assert pruned(diary) == ["as set", "precision int8"]
+
+
 def test_screening_ends_with_its_share_of_the_time_and_another_criterion_or_worth_comes_last(halving):
     _, diary = halving(by_changes, settings_of(minutes=10), screen=by_screening, screening_s=20.0)
     assert len(screened(diary)) == (0.4 * 600 - 60) / 20
