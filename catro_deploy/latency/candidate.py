@@ -139,9 +139,9 @@ class CandidateTimer:
     original: nn.Module
     files: CandidateFiles
     protocol: LatencyProtocol
-    with_energy: bool = False
-    soak_s: float = 0.0
-    repetition: Repetition[CandidateLatency] = field(default_factory=lambda: Repetition(_figures))
+    with_energy: bool
+    soak_s: float
+    repetition: Repetition[CandidateLatency]
 
     @cached_property
     def _original_file(self) -> Path:
@@ -156,7 +156,7 @@ class CandidateTimer:
             TargetError: energy is requested, but the device does not report power.
         """
         file = self.files.write(candidate, "pruned", self.files.use.precision)
-        found = self._timed(file) if self.soak_s else self._undisturbed(file)
+        found = self._timed(file) if self.soak_s else self._repeated(file)
         if self.with_energy and found.energy_mj is None:
             raise TargetError(
                 f"Energy cannot be measured on {self.files.use.target}: the device does not report power.",
@@ -164,7 +164,7 @@ class CandidateTimer:
             )
         return found
 
-    def _undisturbed(self, file: Path) -> CandidateLatency:
+    def _repeated(self, file: Path) -> CandidateLatency:
         found, _ = self.repetition.repeat(lambda: self._timed(file))
         return replace(found, disturbed=self.repetition.doubt(found) > 1)
 

@@ -136,7 +136,7 @@ class _Pruning:
         scored = self._scored()
         branches = self._branches(scored)
         decision = self._finding(scored, branches).decision()
-        gone = [branch for branch in branches if not any(decision.widths[name] for name in branch.groups)]
+        gone = dropped_by(decision.widths, tuple(branches))
         groups = self._chosen(scored, decision.widths, gone)
         cut = Cut(groups, gone, decision.method, decision.latency, decision.path, decision.budgets, decision.latency_on)
         pruned = cut_classifier(self.original, self.network, cut, self.batches[0][0].cpu(), self.settings)

@@ -119,10 +119,10 @@ class Halving:
         return self._expected_s(step - 1) * self._epoch_steps / TRAINING[0]["steps"] if is_epoch else 0.0
 
     def _prune_all(self) -> int:
-        """Prune each variant, next the one expected to be nearest; return how many were not started.
+        """Prune each variant, next the one expected to be nearest; return how many were not pruned.
 
-        Only what was found by pruning counts, and the time for that, so that a search that is resumed after training
-        prunes the same variants.
+        Only what was found by screening and pruning counts, and the time for that, so that a search that is resumed
+        after training prunes the same variants.
         """
         labelled = not is_unlabelled(self._held_out.images.labels)
         todo, count = ways(self._settings, self._available, labelled=labelled), 0

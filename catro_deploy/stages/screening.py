@@ -1,7 +1,8 @@
 """Screening of the variants of a pruning: how far each would be from the original, in seconds instead of minutes.
 
-Widths are allocated by predicted latency, and layers are reconstructed from a few images, in floating point. Nothing is
-exported, timed or calibrated: which variants are then pruned follows from it, but not what is reported of them.
+Widths are allocated by predicted latency, and layers are reconstructed from a few images, in floating point. The result
+is neither exported, timed nor calibrated: which variants are then pruned follows from it, but not what is reported of
+them. Only the first variant of a precision and input size has whole networks timed, to adjust its predictions.
 """
 
 import time

@@ -24,7 +24,7 @@ __all__ = ["variants"]
 
 
 def variants(settings: Settings, run: RunFolder, progress: Progress) -> Variants:
-    """Prune each variant of ``settings`` that [search] allows, train the best briefly; write variants.json.
+    """Compare the variants of ``settings`` that [search] allows, in as much time as it allows; write variants.json.
 
     A finished step of a variant is not repeated; an interrupted one is resumed.
 
