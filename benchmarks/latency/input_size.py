@@ -27,7 +27,7 @@ from catro_deploy.graph.coupling.trace import trace
 from catro_deploy.graph.resizing import resizing
 from catro_deploy.latency.candidate import candidate_timer
 from catro_deploy.latency.profile import find_profile, measure_profile
-from catro_deploy.latency.scaling import narrow_widths, scaled_profile
+from catro_deploy.latency.scaling import correction_of, narrow_widths, scaled_profile
 from catro_deploy.latency.table import TableCost, prediction_errors
 from catro_deploy.progress import Silent
 from catro_deploy.pruning.cutting import of_widths
@@ -67,7 +67,8 @@ def measure(name: str, args: argparse.Namespace) -> dict[str, Any]:
         shares, noise = latencies(smaller, network, prunings, shape, use, protocol)
         measured = [unpruned * share for share in shares]
         both = [(full, unpruned * profile.original_us), (narrow, narrower * profile.original_us)]
-        scaled = scaled_profile(profile, own.layers, network.layers, groups, both)
+        correction = correction_of(profile, own.layers, network.layers, groups, both)
+        scaled = scaled_profile(profile, own.layers, network.layers, correction)
         cost = TableCost(network.layers, groups, scaled.shapes, scaled.cells, scaled.fit, scaled.staircases)
         predicted = [cost.predict(widths) / profile.original_us for widths in prunings]
         sizes[str(size)] = {

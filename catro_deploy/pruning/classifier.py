@@ -28,7 +28,15 @@ from catro_deploy.settings import PruneSettings, Settings
 from catro_deploy.training.compute import choose_device, choose_hardware
 from catro_deploy.training.normalised import NormalisedBatches
 
-__all__ = ["prune_classifier", "scoring_batch_size", "screen_classifier"]
+__all__ = ["ScreenedNetwork", "prune_classifier", "scoring_batch_size", "screen_classifier"]
+
+
+@dataclass(frozen=True)
+class ScreenedNetwork:
+    """A network that was not exported: its divergence from the given original's answers, and its removed branches."""
+
+    kl_nats: float
+    dropped: int
 
 
 def scoring_batch_size(original: Classifier, settings: PruneSettings) -> int:
@@ -75,8 +83,8 @@ def screen_classifier(
     *,
     labelled: bool = True,
     shared: Shared,
-) -> float | None:
-    """The divergence from the given original's answers, in nats, that a pruning with these settings would have.
+) -> ScreenedNetwork | None:
+    """How a pruning with these settings would probably turn out.
 
     The arguments are those of ``prune_classifier``. Widths are allocated by predicted latency, and the network is
     reconstructed from a few images, in floating point. None: some groups could not be reconstructed.
@@ -84,7 +92,7 @@ def screen_classifier(
     Raises:
         As ``prune_classifier``; MissedError: no network is predicted to meet a budget.
     """
-    return _pruning(original, batches, settings, progress, labelled, shared, SCREENING).divergence()
+    return _pruning(original, batches, settings, progress, labelled, shared, SCREENING).screened()
 
 
 def _pruning(
@@ -135,7 +143,7 @@ class _Pruning:
         """Score, allocate, choose the channels, cut and, if enabled, reconstruct."""
         scored = self._scored()
         branches = self._branches(scored)
-        decision = self._finding(scored, branches).decision()
+        decision = self._finding(scored, branches, measured=True).decision()
         gone = dropped_by(decision.widths, tuple(branches))
         groups = self._chosen(scored, decision.widths, gone)
         cut = Cut(groups, gone, decision.method, decision.latency, decision.path, decision.budgets, decision.latency_on)
@@ -144,16 +152,16 @@ class _Pruning:
             return pruned
         return _reconstructed(self.original, pruned, self.keeper, decision.loss)
 
-    def divergence(self) -> float | None:
-        """The divergence from the given original's answers after allocation by predictions and reconstruction."""
+    def screened(self) -> ScreenedNetwork | None:
+        """The network after allocation by predictions and reconstruction; None if some groups cannot be followed."""
         scored, keeper = self._scored(), self.keeper
         if keeper is None or not all(keeper.follows(group) for group in scored.prunable):
             return None
         branches = self._branches(scored)
-        widths = self._finding(scored, branches).predicted().widths
+        widths = self._finding(scored, branches, measured=False).decision().widths
         gone = [branch.name for branch in dropped_by(widths, tuple(branches))]
         given = self.original.as_given.to(choose_device(self.settings.prune.compute))
-        return keeper.loss_from(given, widths, gone)
+        return ScreenedNetwork(keeper.loss_from(given, widths, gone), len(gone))
 
     def _scored(self) -> Scored:
         """The groups that may be pruned; with their scatters, unless worth is measured."""
@@ -180,10 +188,10 @@ class _Pruning:
         )
         return {branch: worths[branch.name] for branch in branches}
 
-    def _finding(self, scored: Scored, branches: Mapping[Branch, float]) -> Finding:
+    def _finding(self, scored: Scored, branches: Mapping[Branch, float], *, measured: bool) -> Finding:
         macs = count_macs(self.original.as_given, self.original.input_shape)
         problem = Problem(self.network, scored, self.settings.prune, branches, self.keeper, macs)
-        return Finding(self.original, self.whole, problem, self.settings, self.progress, self.shared)
+        return Finding(self.original, self.whole, problem, self.settings, self.progress, self.shared, measured)
 
     def _chosen(self, scored: Scored, widths: Mapping[str, int], gone: Sequence[Branch]) -> list[GroupPlan]:
         """The channels to keep without the branches ``gone``: chosen by their consumers, if those can be followed."""

@@ -1,7 +1,7 @@
 """Find widths that meet the budgets for a network in memory, with prices and candidates on the target."""
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -13,6 +13,7 @@ from catro_deploy.graph.coupling.trace import Network, trace
 from catro_deploy.graph.onnx.export import plan_metadata
 from catro_deploy.graph.onnx.footprint import Footprint, footprint_of
 from catro_deploy.latency.candidate import (
+    CandidateLatency,
     CandidateTimer,
     Measured,
     candidate_files,
@@ -22,8 +23,8 @@ from catro_deploy.latency.candidate import (
 from catro_deploy.latency.flops import FlopsCost
 from catro_deploy.latency.memory import peak_memory
 from catro_deploy.latency.pricing import Pricing, estimated_pricing, measured_pricing, profile_of
-from catro_deploy.latency.profile import find_profile
-from catro_deploy.latency.scaling import narrow_widths, scaled_profile
+from catro_deploy.latency.profile import LatencyProfile, find_profile
+from catro_deploy.latency.scaling import Correction, correction_of, narrow_widths, scaled_profile
 from catro_deploy.latency.size import WEIGHT, SizeCost
 from catro_deploy.progress import Progress
 from catro_deploy.pruning.allocation import Decision, by_flops, by_latency
@@ -47,7 +48,11 @@ SHA256_DIGITS = 64
 
 @dataclass(frozen=True)
 class Finding:
-    """Finds the widths of ``original``, traced as ``whole``, that solve ``problem``."""
+    """Finds the widths of ``original``, traced as ``whole``, that solve ``problem``.
+
+    If candidates are not ``measured``, latency is only predicted. To adjust predictions, unpruned and narrow networks
+    are still timed, unless that is known; even a disturbed measurement is then not repeated for other findings.
+    """
 
     original: Classifier
     whole: Network
@@ -55,6 +60,7 @@ class Finding:
     settings: Settings
     progress: Progress
     shared: Shared = field(default_factory=Shared)
+    measured: bool = True
 
     def decision(self) -> Decision:
         """Find widths by latency if a budget is timed, otherwise by multiply-accumulates.
@@ -63,14 +69,6 @@ class Finding:
             As ``by_latency`` and ``by_flops``.
         """
         return self.by_latency() if self.problem.settings.is_timed else self.by_flops()
-
-    def predicted(self) -> Decision:
-        """Find widths likewise, by predicted latency: only unpruned and narrow networks are measured, unless known.
-
-        Raises:
-            As ``by_latency`` and ``by_flops``.
-        """
-        return self.by_latency(measured=False) if self.problem.settings.is_timed else self.by_flops()
 
     def by_flops(self) -> Decision:
         """Find widths under budgets of multiply-accumulates, and of the file's size and memory.
@@ -89,8 +87,8 @@ class Finding:
 
             return by_flops(self.problem, count.counted, measure, self.progress)
 
-    def by_latency(self, *, measured: bool = True) -> Decision:
-        """Find widths under budgets of latency or energy, and under all others; candidates are ``measured`` or not.
+    def by_latency(self) -> Decision:
+        """Find widths under budgets of latency or energy, and under all others.
 
         Raises:
             As ``pruning.allocation.by_latency``.
@@ -102,7 +100,7 @@ class Finding:
             priced = [self._priced(on_cpu, side, stack, alone=len(sides) == 1) for side in sides]
             devices, timers = [device for device, _ in priced], [timer for _, timer in priced if timer is not None]
             counted = count.counted if count else None
-            if not measured or (not timers and count is None):
+            if not self.measured or (not timers and count is None):
                 return by_latency(self.problem, devices, counted, None, self.progress)
 
             def measure(widths: Mapping[str, int]) -> Measured:
@@ -179,22 +177,13 @@ class Finding:
         the original. If the two differ, their ratio is measured.
         """
         network, groups, size = self.problem.network, self.problem.scored.prunable, self.original.resized_to
-        in_own_precision, full = use.precision == use.own_precision, full_widths(self.problem.scored)
-        differs = not in_own_precision or size is not None
-
-        def speedup_of(network: str, build: Callable[[], nn.Module]) -> float:
-            known, key = self.shared.speedups, f"{network} at {size or 'its own size'}: {use}"
-            if key in known:
-                return known[key]
-            found = timer.measure(build())
-            if not found.disturbed:
-                known[key] = found.speedup.median
-            return found.speedup.median
-
-        speedup = speedup_of("unpruned", lambda: on_cpu) if differs else 1.0
+        differs = use.precision != use.own_precision or size is not None
         if not profilable(side.target):
             pricing = self._estimated(side, use, measured=True)
-            return replace(pricing, original_us=pricing.cost.predict(full) * speedup) if differs else pricing
+            if not differs:
+                return pricing
+            us = pricing.cost.predict(full_widths(self.problem.scored))
+            return replace(pricing, original_us=us * self._timed("unpruned", on_cpu, size, timer).speedup.median)
         find = partial(
             profile_of,
             use=use,
@@ -202,19 +191,60 @@ class Finding:
             progress=self.progress,
             opset=side.settings.export.opset,
         )
-        if size is None or find_profile(on_cpu, self.whole.input_shape, use, network=self.whole) is not None:
-            pricing = measured_pricing(network, groups, find(on_cpu, self.whole))
-            return replace(pricing, original_us=pricing.original_us * speedup)
-        profile = find(self._given, self._given_network)
-        given = 1.0 if in_own_precision else speedup_of("given", lambda: self._given)
-        narrow = narrow_widths(groups, profile)
-        of_narrow = speedup_of("narrow", lambda: self._built(on_cpu, narrow))
-        original_us = profile.original_us * given
-        measured = [(full, original_us / speedup), (narrow, original_us / of_narrow)]
-        scaled = scaled_profile(profile, self._given_network.layers, self.whole.layers, groups, measured)
-        pricing = measured_pricing(network, groups, scaled)
+        if size is not None and find_profile(on_cpu, self.whole.input_shape, use, network=self.whole) is None:
+            return self._scaled(on_cpu, size, find(self._given, self._given_network), timer)
+        pricing = measured_pricing(network, groups, find(on_cpu, self.whole))
+        speedup = self._timed("unpruned", on_cpu, size, timer).speedup.median if differs else 1.0
+        return replace(pricing, original_us=pricing.original_us * speedup)
+
+    def _scaled(
+        self, on_cpu: nn.Module, size: tuple[int, int], profile: LatencyProfile, timer: CandidateTimer
+    ) -> Pricing:
+        """Prices at an input size, by the ``profile`` of the network at its own."""
+        use, original_us = timer.files.use, profile.original_us
+        if use.precision != use.own_precision:
+            original_us *= self._timed("unpruned", self._given, None, timer).speedup.median
+        correction = self._correction(on_cpu, size, profile, original_us, timer)
+        scaled = scaled_profile(profile, self._given_network.layers, self.whole.layers, correction)
+        pricing = measured_pricing(self.problem.network, self.problem.scored.prunable, scaled)
         source = f"{pricing.source}, scaled to input size {size_text(size)}"
         return replace(pricing, original_us=original_us, source=source, errors=None)
+
+    def _correction(
+        self,
+        on_cpu: nn.Module,
+        size: tuple[int, int],
+        profile: LatencyProfile,
+        original_us: float,
+        timer: CandidateTimer,
+    ) -> Correction:
+        """The correction of predictions for an input size: known, also from another precision, or measured now."""
+        known, use = self.shared.corrections, timer.files.use
+        for one in (str(use), _use_of_original(use)):
+            if (size, one) in known and not self._must_repeat(known[size, one]):
+                return known[size, one]
+        groups, own, layers = self.problem.scored.prunable, self._given_network.layers, self.whole.layers
+        narrow = narrow_widths(groups, profile)
+        timed = [
+            (full_widths(self.problem.scored), self._timed("unpruned", on_cpu, size, timer)),
+            (narrow, self._timed("narrow", self._built(on_cpu, narrow), size, timer)),
+        ]
+        measured = [(widths, original_us / latency.speedup.median) for widths, latency in timed]
+        found = correction_of(profile, own, layers, groups, measured)
+        known[size, str(use)] = replace(found, disturbed=any(latency.disturbed for _, latency in timed))
+        return known[size, str(use)]
+
+    def _timed(
+        self, name: str, network: nn.Module, size: tuple[int, int] | None, timer: CandidateTimer
+    ) -> CandidateLatency:
+        """The latency of a whole ``network`` at an input ``size``; measured once, unless that was disturbed."""
+        known, key = self.shared.timed, (name, size, str(timer.files.use))
+        if key not in known or self._must_repeat(known[key]):
+            known[key] = timer.measure(network)
+        return known[key]
+
+    def _must_repeat(self, known: CandidateLatency | Correction) -> bool:
+        return known.disturbed and self.measured
 
     def _estimated(self, side: Side, use: Use, *, measured: bool = False) -> Pricing:
         network, groups, chosen = self.problem.network, self.problem.scored.prunable, self.problem.settings

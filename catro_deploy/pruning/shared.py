@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from catro_deploy.latency.candidate import CandidateLatency
 from catro_deploy.latency.repetition import Repetition
+from catro_deploy.latency.scaling import Correction
 from catro_deploy.pruning.scoring import Scored
 from catro_deploy.reconstruction.measurements import Measurements
 from catro_deploy.settings import PruneSettings
@@ -29,6 +30,8 @@ SCORING = {"ignore", "samples_per_class", "batch_size", "compute", "seed", "d_mi
 """The settings in [prune] that determine class separation."""
 
 Value = TypeVar("Value")
+Size = tuple[int, int]
+"""Height and width of images."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +42,16 @@ class Shared:
         measurements: orders of removal and losses.
         scored: the groups and their class separation.
         branch_worths: the class separation of residual branches, by name.
-        speedups: of whole networks over the original, measured to adjust predictions to a precision or input size.
+        timed: whole networks, measured to adjust predictions; by name, input size (None: the original's) and use.
+        corrections: of predictions at another input size, by this size and use.
         repetitions: how fast the original was in each use, which shows whether a later measurement is disturbed.
     """
 
     measurements: dict[str, Measurements] = field(default_factory=dict)
     scored: dict[str, Scored] = field(default_factory=dict)
     branch_worths: dict[str, dict[str, float]] = field(default_factory=dict)
-    speedups: dict[str, float] = field(default_factory=dict)
+    timed: dict[tuple[str, Size | None, str], CandidateLatency] = field(default_factory=dict)
+    corrections: dict[tuple[Size, str], Correction] = field(default_factory=dict)
     repetitions: dict[str, Repetition[CandidateLatency]] = field(default_factory=dict)
 
     def measurements_for(self, settings: PruneSettings) -> Measurements:

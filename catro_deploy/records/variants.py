@@ -84,11 +84,13 @@ class Screened(Record):
         changes: those of the variant.
         kl_nats: the divergence from the original's answers; None if no network is predicted to meet the budget.
         seconds: the time that it took.
+        dropped: the number of residual branches that were removed.
     """
 
     changes: dict[str, str]
     kl_nats: Divergence | None
     seconds: NonNegative
+    dropped: Count = 0
 
     def __post_init__(self) -> None:
         """Check that the changes are allowed."""

@@ -7,10 +7,11 @@ them. Only the first variant of a precision and input size has whole networks ti
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from catro_deploy.errors import MissedError, NumericsError
 from catro_deploy.progress import Progress, Silent
-from catro_deploy.pruning.classifier import screen_classifier
+from catro_deploy.pruning.classifier import ScreenedNetwork, screen_classifier
 from catro_deploy.pruning.shared import Shared
 from catro_deploy.records import Screened
 from catro_deploy.records.variants import INPUT_SIZE, TARGET, TEMPERATURE
@@ -19,12 +20,12 @@ from catro_deploy.runs.records import load_if_there, save
 from catro_deploy.settings import Settings
 from catro_deploy.stages.original import open_original
 from catro_deploy.stages.prune import pruning_batches
-from catro_deploy.stages.ways import CRITERION, PRECISION, WORTH
+from catro_deploy.stages.ways import CRITERION, DEPTH, NO_DEPTH, PRECISION, WORTH
 
 __all__ = ["Screening"]
 
 Changes = Mapping[str, str]
-Measure = Callable[[Settings], float | None]
+Measure = Callable[[Settings], ScreenedNetwork | None]
 
 
 class Screening:
@@ -72,7 +73,8 @@ class Screening:
             for changes in sorted(variants, key=self._measurements_needed):
                 if self.seconds + self.seconds / max(len(self.found), 1) > limit_s:
                     break
-                self.found.append(_screened(changes, *variant_of(changes), measure))
+                found = self._without_branches(changes) or _screened(changes, *variant_of(changes), measure)
+                self.found.append(found)
                 task.advance()
         progress.note(f"screened {len(self.found)} of {len(variants)} variants in {self.seconds:.0f} s")
 
@@ -81,13 +83,21 @@ class Screening:
         original = open_original(self._settings)
         batches, labelled = pruning_batches(original, self._settings), original.dataset.labelled
 
-        def measure(settings: Settings) -> float | None:
+        def measure(settings: Settings) -> ScreenedNetwork | None:
             try:
                 return screen_classifier(original, batches, settings, Silent(), labelled=labelled, shared=self._shared)
             except (MissedError, NumericsError):
                 return None
 
         return measure
+
+    def _without_branches(self, changes: Changes) -> Screened | None:
+        """What was found of the variant that may also remove branches, if it removed none: both are one network."""
+        if changes.get(DEPTH) != NO_DEPTH:
+            return None
+        others = {place: value for place, value in changes.items() if place != DEPTH}
+        twin = next((one for one in self.found if one.changes == others), None)
+        return None if twin is None or twin.dropped else replace(twin, changes=dict(changes), seconds=0.0)
 
     def _measurements_needed(self, changes: Changes) -> tuple[int, str, int, str]:
         """What is measured for a variant, the most expensive first: worth, profile, times of whole networks."""
@@ -101,6 +111,8 @@ def _screened(changes: Changes, settings: Settings, folder: RunFolder, measure: 
         return ended
     began = time.monotonic()
     with folder.lock():
-        found = Screened(dict(changes), measure(settings), time.monotonic() - began)
+        network = measure(settings)
+        kl_nats, dropped = (network.kl_nats, network.dropped) if network else (None, 0)
+        found = Screened(dict(changes), kl_nats, time.monotonic() - began, dropped)
         save(found, folder)
     return found

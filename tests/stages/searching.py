@@ -51,13 +51,22 @@ def search_by_rule(run, monkeypatch):
 
     Variants with the same ``network(changes)`` are the same network; by default, all differ.
 
-    ``screen(changes)`` is the divergence that screening finds, in ``screening_s`` seconds; without it, nothing is
-    screened.
+    ``screen(changes)`` is the divergence that screening finds, in ``screening_s`` seconds, without ``dropped(changes)``
+    branches; without it, nothing is screened.
 
     The function returns what was found, and a diary of all steps in their order.
     """
 
-    def search(kl, settings, seconds=60.0, train_images=20_000, network=sorted, screen=None, screening_s=1.0):
+    def search(
+        kl,
+        settings,
+        seconds=60.0,
+        train_images=20_000,
+        network=sorted,
+        screen=None,
+        screening_s=1.0,
+        dropped=lambda changes: 1,
+    ):
         diary = []
 
         def ended(self, tried, step):
@@ -73,7 +82,7 @@ def search_by_rule(run, monkeypatch):
 
         def screened(changes, *given):
             diary.append(("screened", TriedVariant(dict(changes)).name))
-            return Screened(dict(changes), screen(changes), screening_s)
+            return Screened(dict(changes), screen(changes), screening_s, dropped(changes))
 
         monkeypatch.setattr(screening_module, "_screened", screened)
         monkeypatch.setattr(screening_module.Screening, "_measure", lambda self: None)

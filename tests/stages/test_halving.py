@@ -120,6 +120,21 @@ def test_of_variants_expected_to_be_nearly_equal_the_one_with_the_fewest_changes
     assert pruned(diary)[1] == "depth never, precision int8"
 
 
+def test_without_removed_branches_a_variant_that_keeps_all_is_the_same_network(halving):
+    def dropped(changes):
+        return 0 if "quantize.precision" in changes else 2
+
+    def all_differ(changes):
+        return len(",".join(changes)) + ("prune.depth" in changes) / 2
+
+    found, diary = halving(by_changes, settings_of(minutes=60), screen=all_differ, dropped=dropped)
+    kept = [name for name in screened(diary) if "depth never" in name]
+    assert len(kept) == 3  # with each criterion and worth, not in int8
+    assert not any("int8" in name for name in kept)
+    assert len(found.variants) == 12 - 3  # the same networks are not pruned either
+    assert (found.screened, found.left_out) == (12, 0)
+
+
 def test_variants_are_screened_once_even_if_the_nearest_is_the_network_that_was_pruned(halving):
     def as_set_unless_in_int8(changes):
         return 0.9 if "quantize.precision" in changes else 0.5

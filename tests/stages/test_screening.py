@@ -6,11 +6,13 @@ from dataclasses import replace
 import pytest
 
 from catro_deploy.latency.candidate import CandidateTimer
+from catro_deploy.progress import Silent
 from catro_deploy.pruning.shared import Shared
 from catro_deploy.records import Screened
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.records import load
 from catro_deploy.settings import Settings
+from catro_deploy.stages.prune import prune
 from catro_deploy.stages.screening import Screening, _screened
 from tests.tiny import SIZE
 
@@ -99,11 +101,16 @@ def test_networks_are_timed_once_for_each_size(screen, timed, shared):
     assert 0 < reference.fastest_original_us < math.inf
 
 
-def test_a_disturbed_measurement_is_made_again_for_the_next_variant(screen, monkeypatch):
+def test_screening_repeats_no_disturbed_measurement_but_pruning_does(screen, tmp_path, settings, shared, monkeypatch):
     timed = counted(monkeypatch, lambda number: number <= 2)
     for worth in ("measured", "scatter"):
         screen(input_size=12, worth=worth)
-    assert len(timed) == 2 * 2
+    assert len(timed) == 2
+    smaller = settings(input_size=12)
+    plan = prune(smaller, RunFolder(tmp_path / "pruned"), Silent(), shared=shared)
+    assert len(timed) == 2 + 2 + len(plan.latency.rounds)
+    screen(input_size=12, depth="never")
+    assert len(timed) == 2 + 2 + len(plan.latency.rounds)
 
 
 @pytest.mark.slow
@@ -111,6 +118,15 @@ def test_networks_are_timed_once_for_each_precision(screen, timed):
     for worth in ("measured", "scatter"):
         screen(input_size=12, worth=worth, precision="int8")
     assert len(timed) == 3  # unpruned, narrow, and unpruned at the original size
+
+
+@pytest.mark.slow
+def test_what_corrects_predictions_for_a_size_corrects_them_in_int8_too(screen, timed):
+    screen(input_size=12)
+    screen(precision="int8")
+    assert len(timed) == 2 + 1
+    assert screen(input_size=12, worth="scatter", precision="int8")[0].kl_nats > 0
+    assert len(timed) == 2 + 1
 
 
 def test_where_no_network_is_predicted_to_meet_the_budget_nothing_is_found(screen):
