@@ -76,7 +76,8 @@ INPUT_SIZE = """\
 
 Prunings that resize their images to a smaller size. Their latency is predicted from the profile of the original size,
 in proportion to the positions of each layer, and from two measurements at the smaller size, of the unpruned network and
-a narrow one. These were made with `--protocol quick`."""
+a narrow one. In int8, the profile is in int8, but the two measurements are those in float32. These were made with
+`--protocol quick`."""
 
 SECOND_OPINION = """\
 ## A second opinion on OpenVINO's latency

@@ -39,18 +39,23 @@ HEADS = (
 
 @dataclass(frozen=True)
 class Task:
-    """A case of benchmarks.accuracy.reconstruction at a budget; ``extra`` epochs are at least those of all variants."""
+    """A ``case`` of benchmarks.accuracy.reconstruction, and its budget.
 
+    ``extra`` epochs are at least those of all variants of a search.
+    """
+
+    case: str
     budget: str
     epochs: int
     extra: int
 
 
 TASKS = {
-    "resnet20-cifar10": Task("0.35x", 3, 3),  # 100 steps are a quarter of an epoch
-    "resnet20-gtsrb": Task("0.2x", 3, 6),  # and here more than an epoch
-    "mobilenet_v2-gtsrb": Task("0.3x", 3, 4),
-    "efficientnet_lite0-photographs": Task("0.4x", 2, 6),
+    "resnet20-cifar10": Task("resnet20-cifar10", "0.35x", 3, 3),  # 100 steps are a quarter of an epoch
+    "resnet20-gtsrb": Task("resnet20-gtsrb", "0.2x", 3, 6),  # and here more than an epoch
+    "mobilenet_v2-gtsrb": Task("mobilenet_v2-gtsrb", "0.3x", 3, 4),
+    "mobilenet_v2-gtsrb-0.2x": Task("mobilenet_v2-gtsrb", "0.2x", 3, 4),
+    "efficientnet_lite0-photographs": Task("efficientnet_lite0-photographs", "0.4x", 2, 6),
 }
 
 
@@ -68,7 +73,8 @@ def arguments() -> argparse.Namespace:
 
 def settings_of(name: str, way: str, seed: int, args: argparse.Namespace) -> Settings:
     """The settings of a row."""
-    case, task = CASES[name], TASKS[name]
+    task = TASKS[name]
+    case = CASES[task.case]
     sections = data_sections(case, args)
     searched = way.startswith("search")
     epochs = task.epochs if searched else task.epochs + task.extra
@@ -98,7 +104,7 @@ def run_row(name: str, way: str, seed: int, args: argparse.Namespace) -> dict[st
     found = load_if_there(Variants, run) if way.startswith("search") else None
     ratio, interval = served_share(report)
     return {
-        "title": CASES[name].title,
+        "title": CASES[TASKS[name].case].title,
         "budget": TASKS[name].budget,
         "way": way,
         "seed": seed,

@@ -1,7 +1,7 @@
 """Measure what candidate networks use: each is exported and timed interleaved with the original, like a final one."""
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,10 +14,11 @@ from catro_deploy.agent.measure import percentile
 from catro_deploy.agent.results import BenchResult, Timing
 from catro_deploy.calibration import LatencyProtocol
 from catro_deploy.errors import TargetError
+from catro_deploy.files import write_bytes
 from catro_deploy.graph.onnx.export import export_onnx
 from catro_deploy.graph.onnx.footprint import Footprint, footprint_of
 from catro_deploy.graph.onnx.interface import write_interface
-from catro_deploy.latency.repetition import Repetition
+from catro_deploy.latency.repetition import MEASUREMENTS, Repetition
 from catro_deploy.precision.timing import convert_
 from catro_deploy.records import Speedup
 from catro_deploy.transports import run_job
@@ -134,7 +135,10 @@ class CandidateFiles:
 
 @dataclass(frozen=True)
 class CandidateTimer:
-    """Times candidates against ``original``, which is exported at the first, in the target's own precision."""
+    """Times candidates against ``original``, which is exported at the first, in the target's own precision.
+
+    ``exported`` are files of originals by use; what it lacks is added to it.
+    """
 
     original: nn.Module
     files: CandidateFiles
@@ -142,13 +146,22 @@ class CandidateTimer:
     with_energy: bool
     soak_s: float
     repetition: Repetition[CandidateLatency]
+    exported: MutableMapping[str, bytes]
 
     @cached_property
     def _original_file(self) -> Path:
-        return self.files.write(self.original, "original", self.files.use.own_precision)
+        use, file = self.files.use.of_original, self.files.folder / "original.onnx"
+        if str(use) in self.exported:
+            write_bytes(file, self.exported[str(use)])
+        else:
+            self.files.write(self.original, file.stem, use.precision)
+            self.exported[str(use)] = file.read_bytes()
+        return file
 
-    def measure(self, candidate: nn.Module) -> CandidateLatency:
-        """Time ``candidate`` (eval mode, CPU) interleaved with the original; without a soak, again if it was disturbed.
+    def measure(self, candidate: nn.Module, *, repeat: bool = True) -> CandidateLatency:
+        """Time ``candidate`` (eval mode, CPU) interleaved with the original.
+
+        Without a soak, ``repeat`` means to measure again if the machine was disturbed.
 
         Raises:
             ModelError: it cannot be exported.
@@ -156,7 +169,7 @@ class CandidateTimer:
             TargetError: energy is requested, but the device does not report power.
         """
         file = self.files.write(candidate, "pruned", self.files.use.precision)
-        found = self._timed(file) if self.soak_s else self._repeated(file)
+        found = self._timed(file) if self.soak_s else self._repeated(file, MEASUREMENTS if repeat else 1)
         if self.with_energy and found.energy_mj is None:
             raise TargetError(
                 f"Energy cannot be measured on {self.files.use.target}: the device does not report power.",
@@ -164,8 +177,8 @@ class CandidateTimer:
             )
         return found
 
-    def _repeated(self, file: Path) -> CandidateLatency:
-        found, _ = self.repetition.repeat(lambda: self._timed(file))
+    def _repeated(self, file: Path, most: int) -> CandidateLatency:
+        found, _ = self.repetition.repeat(lambda: self._timed(file), most)
         return replace(found, disturbed=self.repetition.doubt(found) > 1)
 
     def _timed(self, file: Path) -> CandidateLatency:
@@ -196,11 +209,13 @@ def candidate_timer(
     with_energy: bool = False,
     soak_s: float = 0.0,
     repetition: Repetition[CandidateLatency] | None = None,
+    exported: MutableMapping[str, bytes] | None = None,
 ) -> Iterator[CandidateTimer]:
     """Time candidates against ``original`` (eval mode, CPU), with files in a temporary folder.
 
     Their energy is measured as well if ``with_energy``. They also run back to back for ``soak_s`` seconds, if above 0.
-    ``repetition`` knows how fast the same original was before.
+    ``repetition`` knows how fast the same original was before; ``exported`` keeps its file for further timers.
     """
+    exported = {} if exported is None else exported
     with candidate_files(use, opset, input_shape) as files:
-        yield CandidateTimer(original, files, protocol, with_energy, soak_s, repetition or new_repetition())
+        yield CandidateTimer(original, files, protocol, with_energy, soak_s, repetition or new_repetition(), exported)

@@ -26,7 +26,7 @@ MEASUREMENTS = 3
 
 @dataclass
 class Repetition(Generic[M]):
-    """Repeats a measurement until it is certain and undisturbed, or ``MEASUREMENTS`` times.
+    """Repeats a measurement until it is certain and undisturbed, by default ``MEASUREMENTS`` times at most.
 
     Attributes:
         figures: the speedup, and the original's median in microseconds, of a measurement.
@@ -36,10 +36,10 @@ class Repetition(Generic[M]):
     figures: Callable[[M], tuple[Speedup, float]]
     fastest_original_us: float = math.inf
 
-    def repeat(self, measure: Callable[[], M]) -> tuple[M, int]:
-        """The least doubtful measurement, and their number."""
+    def repeat(self, measure: Callable[[], M], most: int = MEASUREMENTS) -> tuple[M, int]:
+        """The least doubtful of at most ``most`` measurements, and their number."""
         made: list[M] = []
-        for _ in range(MEASUREMENTS):
+        for _ in range(most):
             made.append(measure())
             self.fastest_original_us = min(self.fastest_original_us, self.figures(made[-1])[1])
             if self.doubt(made[-1]) <= 1:

@@ -18,7 +18,7 @@ from catro_deploy.pruning.cutting import Classifier, Cut, Pruned, at_input_size,
 from catro_deploy.pruning.finding import Finding
 from catro_deploy.pruning.scoring import Scored, score_channels, survey_groups
 from catro_deploy.pruning.selection import choose_channels, chosen_by_readers
-from catro_deploy.pruning.shared import Shared
+from catro_deploy.pruning.shared import Shared, once
 from catro_deploy.pruning.solvers import Problem, measures_worth
 from catro_deploy.reconstruction.correction import dropped_by
 from catro_deploy.reconstruction.images import MixedImages
@@ -106,7 +106,7 @@ def _pruning(
 ) -> "_Pruning":
     device = choose_device(settings.prune.compute)
     original = at_input_size(original, settings.prune.input_size)
-    whole = trace(original.model, original.input_shape)
+    whole = once(shared.traces, original.resized_to, lambda: trace(original.model, original.input_shape))
     network = whole.leaving(settings.prune.ignore)
     original.model.to(device)
     if device.type != "cpu":  # lazy batches stay lazy: there may be many

@@ -51,7 +51,7 @@ class Finding:
     """Finds the widths of ``original``, traced as ``whole``, that solve ``problem``.
 
     If candidates are not ``measured``, latency is only predicted. To adjust predictions, unpruned and narrow networks
-    are still timed, unless that is known; even a disturbed measurement is then not repeated for other findings.
+    are still timed, unless that is known; such measurements are not repeated, even if they were disturbed.
     """
 
     original: Classifier
@@ -130,7 +130,7 @@ class Finding:
 
     @cached_property
     def _given_network(self) -> Network:
-        return self.whole if self.original.unresized is None else trace(self._given, self.whole.input_shape)
+        return once(self.shared.traces, None, lambda: trace(self._given, self.whole.input_shape))
 
     @property
     def _use(self) -> Use:
@@ -165,7 +165,8 @@ class Finding:
                 side.settings.export.opset,
                 with_energy=energy,
                 soak_s=side.settings.bench.soak or 0.0,
-                repetition=once(self.shared.repetitions, _use_of_original(use), new_repetition),
+                repetition=once(self.shared.repetitions, str(use.of_original), new_repetition),
+                exported=self.shared.exported,
             )
         )
         return Priced(self._measured(on_cpu, side, use, timer), name), timer
@@ -220,7 +221,7 @@ class Finding:
     ) -> Correction:
         """The correction of predictions for an input size: known, also from another precision, or measured now."""
         known, use = self.shared.corrections, timer.files.use
-        for one in (str(use), _use_of_original(use)):
+        for one in (str(use), str(use.of_original)):
             if (size, one) in known and not self._must_repeat(known[size, one]):
                 return known[size, one]
         groups, own, layers = self.problem.scored.prunable, self._given_network.layers, self.whole.layers
@@ -240,7 +241,7 @@ class Finding:
         """The latency of a whole ``network`` at an input ``size``; measured once, unless that was disturbed."""
         known, key = self.shared.timed, (name, size, str(timer.files.use))
         if key not in known or self._must_repeat(known[key]):
-            known[key] = timer.measure(network)
+            known[key] = timer.measure(network, repeat=self.measured)
         return known[key]
 
     def _must_repeat(self, known: CandidateLatency | Correction) -> bool:
@@ -250,11 +251,6 @@ class Finding:
         network, groups, chosen = self.problem.network, self.problem.scored.prunable, self.problem.settings
         original = self._given_network.layers
         return estimated_pricing(network, groups, side.target, use, chosen.d_min, original=original, measured=measured)
-
-
-def _use_of_original(use: Use) -> str:
-    """How the original runs that a network with this ``use`` is compared with."""
-    return str(replace(use, precision=use.own_precision, kept_in_float=()))
 
 
 @dataclass(frozen=True)

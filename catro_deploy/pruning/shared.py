@@ -4,6 +4,7 @@ from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from catro_deploy.graph.coupling.trace import Network
 from catro_deploy.latency.candidate import CandidateLatency
 from catro_deploy.latency.repetition import Repetition
 from catro_deploy.latency.scaling import Correction
@@ -29,6 +30,7 @@ The input size is not among them: at a smaller one, the order and the losses are
 SCORING = {"ignore", "samples_per_class", "batch_size", "compute", "seed", "d_min", "prune_first", "ridge"}
 """The settings in [prune] that determine class separation."""
 
+Key = TypeVar("Key")
 Value = TypeVar("Value")
 Size = tuple[int, int]
 """Height and width of images."""
@@ -39,19 +41,23 @@ class Shared:
     """Results that do not depend on the budget, by the settings or the use that determine them.
 
     Attributes:
+        traces: the network at each input size; None: the images' own.
         measurements: orders of removal and losses.
         scored: the groups and their class separation.
         branch_worths: the class separation of residual branches, by name.
         timed: whole networks, measured to adjust predictions; by name, input size (None: the original's) and use.
         corrections: of predictions at another input size, by this size and use.
+        exported: files of originals, by use.
         repetitions: how fast the original was in each use, which shows whether a later measurement is disturbed.
     """
 
+    traces: dict[Size | None, Network] = field(default_factory=dict)
     measurements: dict[str, Measurements] = field(default_factory=dict)
     scored: dict[str, Scored] = field(default_factory=dict)
     branch_worths: dict[str, dict[str, float]] = field(default_factory=dict)
     timed: dict[tuple[str, Size | None, str], CandidateLatency] = field(default_factory=dict)
     corrections: dict[tuple[Size, str], Correction] = field(default_factory=dict)
+    exported: dict[str, bytes] = field(default_factory=dict)
     repetitions: dict[str, Repetition[CandidateLatency]] = field(default_factory=dict)
 
     def measurements_for(self, settings: PruneSettings) -> Measurements:
@@ -67,7 +73,7 @@ class Shared:
         return once(self.branch_worths, settings.model_dump_json(include=SCORING), measure)
 
 
-def once(known: MutableMapping[str, Value], key: str, find: Callable[[], Value]) -> Value:
+def once(known: MutableMapping[Key, Value], key: Key, find: Callable[[], Value]) -> Value:
     """The value ``known`` at ``key``; if there is none, it is found and kept."""
     if key not in known:
         known[key] = find()

@@ -22,7 +22,7 @@ from catro_deploy.reconstruction.loss import answers, divergence_from
 from catro_deploy.reconstruction.measurements import Measurements
 from catro_deploy.reconstruction.readers import readers_of
 from catro_deploy.reconstruction.refit import reconstruct_, write_back_
-from catro_deploy.reconstruction.worth import SOLVED_FROM, Losses, LossMeter, images_within
+from catro_deploy.reconstruction.worth import FEWEST_IMAGES, SOLVED_FROM, Losses, LossMeter, images_within
 from catro_deploy.records import Branch, Group, Keep, ReconstructionPlan
 from catro_deploy.settings import PruneSettings
 
@@ -40,8 +40,8 @@ class Effort:
 
 
 FULL = Effort(NETWORKS, 1.0)
-SCREENING = Effort(2, 0.5)
-"""To compare settings: a third of the networks, each in half the time."""
+SCREENING = Effort(1, 0.5)
+"""To compare settings: only the network that is best by the sum of its losses, in half the time."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,8 @@ class Reconstructor:
     def _few_images(self) -> tuple[Sequence[torch.Tensor], Sequence[torch.Tensor]]:
         """Images that networks are reconstructed from to measure their joint loss, and held-out ones."""
         # Solving runs its images through both networks, and takes about as long again for the layers.
-        passes = NETWORKS * (3 * SOLVED_FROM + 2) / self.effort.images
-        count = images_within(self._macs, passes)
+        passes = NETWORKS * (3 * SOLVED_FROM + 2)
+        count = max(FEWEST_IMAGES, int(self.effort.images * images_within(self._macs, passes)))
         return first_images(self._parts[0], SOLVED_FROM * count), first_images(self._parts[1], count)
 
     def _reconstructed_answers(self, widths: Mapping[str, int], dropped: Sequence[str]) -> list[torch.Tensor]:

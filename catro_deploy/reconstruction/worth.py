@@ -23,7 +23,7 @@ from catro_deploy.reconstruction.steps import Step, steps_of
 from catro_deploy.reconstruction.suffix import Suffix
 from catro_deploy.records import Branch, Group
 
-__all__ = ["SOLVED_FROM", "LossMeter", "Losses", "images_within"]
+__all__ = ["FEWEST_IMAGES", "SOLVED_FROM", "LossMeter", "Losses", "images_within"]
 
 MEASURED_WIDTHS = 4
 """Widths of each group that are measured, besides the full one."""

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from catro_deploy.agent.jobs import BenchJob, BenchProtocol, ModelFile
 from catro_deploy.agent.results import BenchResult, EngineSettings, Mode
@@ -46,6 +46,11 @@ class Use:
     def mode(self) -> Mode:
         """The first mode, to which the budget applies."""
         return self.modes([self.batch])[0]
+
+    @property
+    def of_original(self) -> "Use":
+        """How the original runs that a network with this use is compared with."""
+        return replace(self, precision=self.own_precision, kept_in_float=())
 
     def modes(self, batches: Sequence[int]) -> tuple[Mode, ...]:
         """All modes with each of ``batches``, in images at a time."""

@@ -7,7 +7,7 @@ import pytest
 
 from catro_deploy.calibration import load_latency_protocol
 from catro_deploy.graph.onnx.interface import Interface
-from catro_deploy.latency.candidate import CandidateLatency, CandidateTimer, candidate_timer
+from catro_deploy.latency.candidate import CandidateFiles, CandidateLatency, CandidateTimer, candidate_timer
 from catro_deploy.records import Speedup
 from catro_deploy.runtimes import open_runner
 from catro_deploy.transports.execution import Use
@@ -45,6 +45,32 @@ def test_a_disturbed_measurement_is_repeated_unless_it_is_a_soak(monkeypatch, so
     with candidate_timer(model, SHAPE, use, protocol, 18, soak_s=soak_s) as timer:
         found = timer.measure(model)
         assert (found.candidate_us, found.disturbed) == (100.0 + counts, False)
+
+
+def test_a_single_measurement_is_not_repeated_but_says_that_it_was_disturbed(monkeypatch):
+    wide = iter([CandidateLatency(100.0, 200.0, Speedup(2.0, (1.6, 2.4)), ())])
+    monkeypatch.setattr(CandidateTimer, "_timed", lambda self, file: next(wide))
+    use = Use("x86-cpu", "onnxruntime", "fp32", threads=1, batch=1)
+    model, protocol = tiny_network(), load_latency_protocol("quick")
+    with candidate_timer(model, SHAPE, use, protocol, 18) as timer:
+        assert timer.measure(model, repeat=False).disturbed
+
+
+def test_the_original_is_exported_once_for_all_timers_of_one_use(tmp_path, monkeypatch):
+    (tmp_path / "trial.toml").write_text(TRIAL)
+    protocol, model, exported = load_latency_protocol(str(tmp_path / "trial.toml")), tiny_network(), {}
+    written, write = [], CandidateFiles.write
+
+    def counted(self, network, name, precision):
+        written.append((name, precision))
+        return write(self, network, name, precision)
+
+    monkeypatch.setattr(CandidateFiles, "write", counted)
+    for precision in ("fp32", "int8"):
+        use = Use("x86-cpu", "onnxruntime", precision, threads=1, batch=1)
+        with candidate_timer(model, SHAPE, use, protocol, 18, exported=exported) as timer:
+            assert timer.measure(model).original_us > 0
+    assert written == [("pruned", "fp32"), ("original", "fp32"), ("pruned", "int8")]
 
 
 def test_a_measurement_that_stays_disturbed_says_so(monkeypatch):

@@ -82,9 +82,9 @@ def counted(monkeypatch, is_disturbed):
     """One entry for each network that is timed; ``is_disturbed`` says of each number whether it was disturbed."""
     found, measure = [], CandidateTimer.measure
 
-    def measured(self, network):
+    def measured(self, network, **how):
         found.append(1)
-        return replace(measure(self, network), disturbed=is_disturbed(len(found)))
+        return replace(measure(self, network, **how), disturbed=is_disturbed(len(found)))
 
     monkeypatch.setattr(CandidateTimer, "measure", measured)
     return found
