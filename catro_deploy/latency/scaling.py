@@ -3,7 +3,7 @@
 A layer's time is scaled in proportion to the number of positions that it computes. That is too little if maps become
 small, since a layer takes some time at any size. Therefore two networks, one wide and one narrow, are timed as a whole
 at the new size, and a line through their predicted and measured latencies corrects all predictions. The line found in
-one precision also corrects predictions in another: what takes time at any size is mostly not arithmetic.
+float32 also corrects predictions in int8, though less well: what takes time at any size is mostly not arithmetic.
 """
 
 from collections.abc import Mapping, Sequence

@@ -219,9 +219,12 @@ class Finding:
         original_us: float,
         timer: CandidateTimer,
     ) -> Correction:
-        """The correction of predictions for an input size: known, also from another precision, or measured now."""
+        """The correction of predictions for an input size, measured unless it is known.
+
+        Where candidates are not measured, that in the original's precision is near enough.
+        """
         known, use = self.shared.corrections, timer.files.use
-        for one in (str(use), str(use.of_original)):
+        for one in (str(use),) if self.measured else (str(use), str(use.of_original)):
             if (size, one) in known and not self._must_repeat(known[size, one]):
                 return known[size, one]
         groups, own, layers = self.problem.scored.prunable, self._given_network.layers, self.whole.layers

@@ -121,12 +121,17 @@ def test_networks_are_timed_once_for_each_precision(screen, timed):
 
 
 @pytest.mark.slow
-def test_what_corrects_predictions_for_a_size_corrects_them_in_int8_too(screen, timed):
+def test_what_corrects_predictions_for_a_size_corrects_them_in_int8_unless_it_is_pruned(
+    screen, timed, tmp_path, settings, shared
+):
     screen(input_size=12)
     screen(precision="int8")
     assert len(timed) == 2 + 1
     assert screen(input_size=12, worth="scatter", precision="int8")[0].kl_nats > 0
     assert len(timed) == 2 + 1
+    smaller = settings(input_size=12, precision="int8")
+    plan = prune(smaller, RunFolder(tmp_path / "pruned"), Silent(), shared=shared)
+    assert len(timed) == 2 + 1 + 2 + len(plan.latency.rounds)
 
 
 def test_where_no_network_is_predicted_to_meet_the_budget_nothing_is_found(screen):
