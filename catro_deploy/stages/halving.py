@@ -36,7 +36,7 @@ from catro_deploy.stages.other_runtimes import relative_to_own
 from catro_deploy.stages.prune import prune
 from catro_deploy.stages.screening import Screening
 from catro_deploy.stages.trials import trial_folder
-from catro_deploy.stages.ways import DEPTH, NO_DEPTH, PRECISION, Available, ways, with_budget
+from catro_deploy.stages.ways import PRECISION, Available, ways, with_branches_removed, with_budget
 
 __all__ = ["Ended", "Halving"]
 
@@ -183,9 +183,9 @@ class Halving:
 
     def _is_without_branches(self, changes: Changes) -> bool:
         """Whether no branch may be removed, and the variant that allows it removed none: both are the same network."""
-        if changes.get(DEPTH) != NO_DEPTH:
+        if (others := with_branches_removed(changes)) is None:
             return False
-        twin = self._folder({place: value for place, value in changes.items() if place != DEPTH})
+        twin = self._folder(others)
         return twin.plan.is_file() and not load_plan(twin).dropped
 
     def _pruned(self, changes: Changes) -> TriedVariant:

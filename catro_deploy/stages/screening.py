@@ -2,7 +2,8 @@
 
 Widths are allocated by predicted latency, and layers are reconstructed from a few images, in floating point. The result
 is neither exported, timed nor calibrated: which variants are then pruned follows from it, but not what is reported of
-them. Only the first variant of a precision and input size has whole networks timed, to adjust its predictions.
+them. Only for the first variant in int8, and for the first at each input size, whole networks are timed to adjust
+predictions.
 """
 
 import time
@@ -20,7 +21,7 @@ from catro_deploy.runs.records import load_if_there, save
 from catro_deploy.settings import Settings
 from catro_deploy.stages.original import open_original
 from catro_deploy.stages.prune import pruning_batches
-from catro_deploy.stages.ways import CRITERION, DEPTH, NO_DEPTH, PRECISION, WORTH
+from catro_deploy.stages.ways import CRITERION, PRECISION, WORTH, with_branches_removed
 
 __all__ = ["Screening"]
 
@@ -93,9 +94,7 @@ class Screening:
 
     def _without_branches(self, changes: Changes) -> Screened | None:
         """What was found of the variant that may also remove branches, if it removed none: both are one network."""
-        if changes.get(DEPTH) != NO_DEPTH:
-            return None
-        others = {place: value for place, value in changes.items() if place != DEPTH}
+        others = with_branches_removed(changes)
         twin = next((one for one in self.found if one.changes == others), None)
         return None if twin is None or twin.dropped else replace(twin, changes=dict(changes), seconds=0.0)
 

@@ -17,7 +17,9 @@ from catro_deploy.settings.sides import size_text
 from catro_deploy.stages.other_runtimes import at_equal_latency
 from catro_deploy.targets import load_target
 
-__all__ = ["CRITERION", "DEPTH", "NO_DEPTH", "PRECISION", "WORTH", "Available", "smaller_sizes", "ways", "with_budget"]
+__all__ = [
+    "CRITERION", "PRECISION", "WORTH", "Available", "smaller_sizes", "ways", "with_branches_removed", "with_budget",
+]  # fmt: skip
 
 CRITERION, WORTH, DEPTH, PRECISION = CHOICES
 NO_DEPTH = "never"
@@ -114,6 +116,13 @@ def _is_possible(changes: Mapping[str, str], settings: Settings) -> bool:
     scatter = changes.get(WORTH, _worth(settings)) == "scatter"
     class_blind = changes.get(CRITERION, settings.prune.criterion) == "obs"
     return not (class_blind and scatter) and (scatter or TEMPERATURE not in changes)
+
+
+def with_branches_removed(changes: Mapping[str, str]) -> dict[str, str] | None:
+    """``changes``, but whole residual branches may be removed; None if that is so already."""
+    if changes.get(DEPTH) != NO_DEPTH:
+        return None
+    return {place: value for place, value in changes.items() if place != DEPTH}
 
 
 def with_budget(changes: Mapping[str, str], settings: Settings, available: Available) -> dict[str, str]:
