@@ -15,7 +15,7 @@ Kept = tuple[NDArray[np.bool_], ...]
 
 @dataclass
 class Flow:
-    """The tensors of a network, and its changed constants: new shapes for float constants, new values for others.
+    """The tensors of a network, and its changed constants: what is left of float constants, new values of others.
 
     ``full`` holds the shape of every tensor at full width, with an unknown batch size as 1.
     """
@@ -23,7 +23,7 @@ class Flow:
     arrays: Mapping[str, NDArray[Any]]
     full: Mapping[str, tuple[int, ...]]
     kept: dict[str, Kept] = field(default_factory=dict)
-    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    cut: dict[str, Kept] = field(default_factory=dict)
     values: dict[str, NDArray[Any]] = field(default_factory=dict)
 
 
@@ -46,7 +46,7 @@ def cut_constant_(name: str, kept: Sequence[NDArray[np.bool_]], flow: Flow) -> N
     array = flow.arrays[name]
     masks = [mask if size > 1 else np.ones(1, bool) for size, mask in zip(array.shape, kept, strict=True)]
     if array.dtype == np.float32 and array.size > 1:
-        flow.shapes[name] = sizes_of(masks)
+        flow.cut[name] = tuple(masks)
     elif not is_whole(tuple(masks)):
         flow.values[name] = array[np.ix_(*masks)]
 

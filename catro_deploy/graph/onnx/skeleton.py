@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from catro_deploy.files import replacing, write_bytes
-from catro_deploy.graph.onnx.flow import Flow, whole
+from catro_deploy.graph.onnx.flow import Flow, sizes_of, whole
 from catro_deploy.graph.onnx.onnx_layers import layer_of, modules_of, name_nodes_, weight_of
 from catro_deploy.graph.onnx.operators import follow
 from catro_deploy.graph.onnx.weighted import cut_
@@ -92,13 +92,29 @@ class Skeleton:
         flow = self._follow_(proto.graph, keeps)
         places = dict(self._places())
         for name, array in self._arrays.items():
+            left = sizes_of(flow.cut.get(name, whole(array.shape)))
             if name in places:
-                tensor = _outside(name, flow.shapes.get(name, array.shape), places[name])
-            elif name in flow.shapes:
-                tensor = numpy_helper.from_array(np.full(flow.shapes[name], BIAS, np.float32), name)
+                tensor = _outside(name, left, places[name])
+            elif name in flow.cut:
+                tensor = numpy_helper.from_array(np.full(left, BIAS, np.float32), name)
             else:
                 tensor = numpy_helper.from_array(flow.values.get(name, array), name)
             proto.graph.initializer.append(tensor)
+        return proto
+
+    def cut(self, keeps: Mapping[str, Keep]) -> Any:  # noqa: ANN401 - onnx.ModelProto
+        """The network whose modules keep the channels in ``keeps``, with what they keep of the exported weights.
+
+        Raises:
+            ModelError: its shapes are not known.
+        """
+        from onnx import numpy_helper
+
+        proto = copy.deepcopy(self._proto)
+        flow = self._follow_(proto.graph, keeps)
+        for name, array in self._arrays.items():
+            left = array[np.ix_(*flow.cut[name])] if name in flow.cut else flow.values.get(name, array)
+            proto.graph.initializer.append(numpy_helper.from_array(left, name))
         return proto
 
     def adopt_(self, proto: Any, weights: Mapping[str, NDArray[Any]]) -> None:  # noqa: ANN401 - onnx.ModelProto

@@ -82,15 +82,25 @@ def assert_runs(skeleton: Skeleton, keeps: dict[str, Keep], folder: Path, size: 
     assert np.abs(logits).max() > np.finfo(np.float32).tiny  # no denormal numbers, which are slow
 
 
+def assert_computes(proto: Any, expected: nn.Module, folder: Path, size: int, batch: int) -> None:
+    onnx.checker.check_model(proto, full_check=True)
+    onnx.save(proto, folder / "cut.onnx")
+    images = torch.randn(batch, 3, size, size, generator=torch.Generator().manual_seed(0))
+    with open_runner("onnxruntime", folder / "cut.onnx", 1) as runner, torch.inference_mode():
+        torch.testing.assert_close(torch.from_numpy(runner.infer(images.numpy())), expected(images), rtol=1e-4, atol=1e-5)
+
+
 def assert_as_really_cut(model: nn.Module, size: int, folder: Path, seeds: range, batch: int = 1) -> Skeleton:
     network = trace(model, (3, size, size))
     skeleton = skeleton_of(model, network, folder, batch)
     for seed in seeds:
         keeps = random_keeps(network, np.random.default_rng(seed))
         assert keeps
-        really = exported(apply_keeps_(copy.deepcopy(model), keeps), size, folder, batch)
+        really_cut = apply_keeps_(copy.deepcopy(model), keeps)
+        really = exported(really_cut, size, folder, batch)
         assert inventory(skeleton.resized(keeps)) == inventory(really)
         assert_runs(skeleton, keeps, folder, size, batch)
+        assert_computes(skeleton.cut(keeps), really_cut, folder, size, batch)
     assert set(skeleton.operators) == {layer.name for layer in network.layers}
     assert {layer_of(node.name) for node in skeleton.resized({}).graph.node} == set(skeleton.operators)
     return skeleton
