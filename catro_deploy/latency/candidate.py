@@ -1,4 +1,4 @@
-"""Measure what candidate networks use: each is exported and timed interleaved with the original, like a final one."""
+"""Measure what candidate networks use: each is written and timed interleaved with the original, like a final one."""
 
 import tempfile
 from collections.abc import Iterator, Mapping, MutableMapping
@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -33,6 +34,9 @@ __all__ = [
     "candidate_timer",
     "new_repetition",
 ]
+
+Proto = Any
+"""An onnx.ModelProto, which has no annotations."""
 
 GRACE_S = 600
 
@@ -111,15 +115,23 @@ class CandidateFiles:
     input_shape: tuple[int, int, int]
     metadata: Mapping[str, str] = field(default_factory=dict)
 
-    def write(self, network: nn.Module, name: str, precision: str) -> Path:
-        """Write ``network`` (eval mode, CPU) in ``precision``.
+    @property
+    def dynamic_batch(self) -> bool:
+        """Whether the files take any number of images at a time."""
+        return self.use.batch > 1
+
+    def write(self, network: nn.Module | Proto, name: str, precision: str) -> Path:
+        """Write ``network`` (a module in eval mode on the CPU, or already ONNX) in ``precision``.
 
         Raises:
             ModelError: it cannot be exported.
         """
         file = self.folder / f"{name}.onnx"
-        dynamic = self.use.batch > 1
-        export_onnx(network, self.input_shape, file, opset=self.opset, dynamic_batch=dynamic, metadata=self.metadata)
+        if isinstance(network, nn.Module):
+            opset, dynamic, metadata = self.opset, self.dynamic_batch, self.metadata
+            export_onnx(network, self.input_shape, file, opset=opset, dynamic_batch=dynamic, metadata=metadata)
+        else:
+            write_bytes(file, network.SerializeToString())
         convert_(file, precision, self.use.own_precision, self.use.runtime, self.use.kept_in_float)
         write_interface(file, self.use.interface)
         return file
@@ -158,8 +170,8 @@ class CandidateTimer:
             self.exported[str(use)] = file.read_bytes()
         return file
 
-    def measure(self, candidate: nn.Module, *, repeat: bool = True) -> CandidateLatency:
-        """Time ``candidate`` (eval mode, CPU) interleaved with the original.
+    def measure(self, candidate: nn.Module | Proto, *, repeat: bool = True) -> CandidateLatency:
+        """Time ``candidate`` (a module in eval mode on the CPU, or already ONNX) interleaved with the original.
 
         Without a soak, ``repeat`` means to measure again if the machine was disturbed.
 

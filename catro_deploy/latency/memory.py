@@ -18,7 +18,8 @@ from catro_deploy.catro.gains import CostTables
 from catro_deploy.graph.coupling.trace import Network
 from catro_deploy.graph.onnx.footprint import feature_maps, tensor_extents
 from catro_deploy.graph.onnx.interface import PLAIN
-from catro_deploy.latency.profile.subject import REFERENCE, Subject, Widths, opened
+from catro_deploy.latency.profile.subject import REFERENCE, Subject, opened
+from catro_deploy.latency.template import Widths
 from catro_deploy.records import Group
 from catro_deploy.transports.execution import Use
 

@@ -13,9 +13,10 @@ from catro_deploy.errors import FaultError, ModelError, SettingsError
 from catro_deploy.graph.coupling.macs import count_macs
 from catro_deploy.graph.coupling.trace import Network
 from catro_deploy.graph.cut.sizes import stored_sizes
-from catro_deploy.graph.cut.surgery import apply_keeps_, keeps_of, masked, spread
+from catro_deploy.graph.cut.surgery import apply_keeps_, keeps_of, masked
 from catro_deploy.graph.fx.depth import drop_branches
 from catro_deploy.graph.resizing import resizing
+from catro_deploy.latency.template import keeps_at
 from catro_deploy.models.huggingface import architecture_of
 from catro_deploy.records import Branch, BudgetPlan, Group, GroupPlan, Keep, LatencyPlan, Plan
 from catro_deploy.settings import Settings
@@ -28,6 +29,7 @@ __all__ = [
     "at_input_size",
     "cut_classifier",
     "of_widths",
+    "removed_branches",
     "with_classes",
     "without_branches",
 ]
@@ -203,10 +205,13 @@ def of_widths(
     widths: Mapping[str, int],
 ) -> nn.Module:
     """A network of these widths with arbitrary channels: its latency does not depend on which ones."""
-    gone = [branch for branch in branches if not any(widths[name] for name in branch.groups)]
-    shallow, rest = without_branches(model, network, gone)
-    kept = {group.name: spread(group, widths[group.name]) for group in rest.groups if group.name in widths}
-    return apply_keeps_(copy.deepcopy(shallow), keeps_of(rest.groups, kept, rest.sizes))
+    shallow, rest = without_branches(model, network, removed_branches(branches, widths))
+    return apply_keeps_(copy.deepcopy(shallow), keeps_at(rest, widths))
+
+
+def removed_branches(branches: Iterable[Branch], widths: Mapping[str, int]) -> list[Branch]:
+    """Those of ``branches`` that keep no channels."""
+    return [branch for branch in branches if not any(widths[name] for name in branch.groups)]
 
 
 def _check_equal(pruned: nn.Module, reference: nn.Module, images: torch.Tensor) -> None:

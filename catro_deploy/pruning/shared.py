@@ -8,6 +8,7 @@ from catro_deploy.graph.coupling.trace import Network
 from catro_deploy.latency.candidate import CandidateLatency
 from catro_deploy.latency.repetition import Repetition
 from catro_deploy.latency.scaling import Correction
+from catro_deploy.latency.template import Template
 from catro_deploy.pruning.scoring import Scored
 from catro_deploy.reconstruction.measurements import Measurements
 from catro_deploy.settings import PruneSettings
@@ -48,6 +49,8 @@ class Shared:
         timed: whole networks, measured to adjust predictions; by name, input size (None: the original's) and use.
         corrections: of predictions at another input size, by this size and use.
         exported: files of originals, by use.
+        templates: exports from which candidates are cut, by input size, removed branches, opset, and whether they take
+            any number of images; None if candidates cannot be cut from them.
         repetitions: how fast the original was in each use, which shows whether a later measurement is disturbed.
     """
 
@@ -58,6 +61,7 @@ class Shared:
     timed: dict[tuple[str, Size | None, str], CandidateLatency] = field(default_factory=dict)
     corrections: dict[tuple[Size, str], Correction] = field(default_factory=dict)
     exported: dict[str, bytes] = field(default_factory=dict)
+    templates: dict[tuple[Size | None, tuple[str, ...], int, bool], Template | None] = field(default_factory=dict)
     repetitions: dict[str, Repetition[CandidateLatency]] = field(default_factory=dict)
 
     def measurements_for(self, settings: PruneSettings) -> Measurements:

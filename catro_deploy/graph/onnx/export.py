@@ -22,7 +22,7 @@ from catro_deploy.graph.onnx.interface import PLAIN, Interface
 from catro_deploy.graph.places import users_line
 from catro_deploy.runtimes import open_runner
 
-__all__ = ["export_onnx", "plan_metadata"]
+__all__ = ["check_agreement", "export_onnx", "plan_metadata"]
 
 # Allowed difference of the ONNX file's logits from PyTorch's, relative to the largest logit if that is above 1.
 AGREEMENT = 1e-4
@@ -70,7 +70,7 @@ def export_onnx(
         raise ModelError(f"The network does not export to valid ONNX: {error}", "Try another export.opset.") from error
     with replacing(path) as temporary:
         temporary.write_bytes(proto.SerializeToString())
-        _check_agreement(model, images, temporary, path.name)
+        check_agreement(model, images, temporary, path.name)
 
 
 def _require_to_fit(model: nn.Module) -> None:
@@ -247,7 +247,14 @@ def _replace_(field: Any, values: list[Any]) -> None:  # noqa: ANN401 - a repeat
     field.extend(values)
 
 
-def _check_agreement(model: nn.Module, images: torch.Tensor, file: Path, name: str) -> None:
+def check_agreement(model: nn.Module, images: torch.Tensor, file: Path, name: str) -> None:
+    """Require that ONNX Runtime computes the same logits from ``file`` as ``model`` does, for normalised ``images``.
+
+    ``name`` is what messages call the file.
+
+    Raises:
+        NumericsError: the logits differ by more than rounding, or are NaN.
+    """
     with torch.inference_mode():
         expected = model(images)
     with open_runner("onnxruntime", file, threads=1) as runner:

@@ -188,7 +188,7 @@ def _tensor_shapes(proto: Any) -> dict[str, tuple[int, ...]]:  # noqa: ANN401 - 
     """Shape of every tensor that has a known rank; a batch of any size counts as 1."""
     import onnx
 
-    inferred = onnx.shape_inference.infer_shapes(proto).graph
+    inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True).graph
     return {
         value.name: tuple(dim.dim_value or 1 for dim in value.type.tensor_type.shape.dim)
         for value in (*inferred.value_info, *inferred.input, *inferred.output)

@@ -19,14 +19,15 @@ Mask = NDArray[np.bool_]
 def cut_(node: Node, module: str, sizes: tuple[int, int], keep: Keep, flow: Flow) -> None:
     """Record in ``flow`` what is left of the output and the constants of ``node``.
 
-    It belongs to ``module``, which has ``sizes`` (out, in). A grouped convolution gets the number of groups that are left.
+    It belongs to ``module``, which has ``sizes`` (out, in). A grouped convolution gets the number of groups that are
+    left.
 
     Raises:
         ModelError: the channels that it reads are not those that the module keeps, or none would be left.
     """
     groups = int_of(node, "group", 1)
     array = flow.arrays[node.input[1]]
-    as_in_module = sizes_of(_weight_kept(node, *whole(sizes), groups, array.shape[2:])) == array.shape
+    as_in_module = sizes_of(_weight_kept(node, whole(sizes), groups, array.shape[2:])) == array.shape
     if not as_in_module or int_of(node, "transA"):
         follow(node, module, flow)  # the weight is not used as the module uses it
         return
@@ -45,15 +46,16 @@ def cut_(node: Node, module: str, sizes: tuple[int, int], keep: Keep, flow: Flow
         raise refusal(node, module)
     made = flow.full[node.output[0]]
     flow.kept[node.output[0]] = tuple(out if at == axis else np.ones(size, bool) for at, size in enumerate(made))
-    flow.cut[node.input[1]] = _weight_kept(node, out, inputs, groups, array.shape[2:])
+    flow.cut[node.input[1]] = _weight_kept(node, (out, inputs), groups, array.shape[2:])
     for name in node.input[2:]:
         if name in flow.arrays:
             bias = flow.arrays[name].shape
             flow.cut[name] = tuple(out if size == sizes[0] else np.ones(size, bool) for size in bias)
 
 
-def _weight_kept(node: Node, out: Mask, inputs: Mask, groups: int, window: Sequence[int]) -> Kept:
-    """What is left of the weight of a layer that keeps the channels ``out`` and ``inputs``."""
+def _weight_kept(node: Node, channels: Kept, groups: int, window: Sequence[int]) -> Kept:
+    """What is left of the weight of a layer that keeps these ``channels`` (out, in)."""
+    out, inputs = channels
     match node.op_type:
         case "ConvTranspose":
             return inputs, out if groups == 1 else np.ones(len(out) // groups, bool), *whole(window)

@@ -1,21 +1,20 @@
 """Write networks in other widths by cutting and exporting each of them: slow, but correct for every network."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from numpy.typing import NDArray
 from torch import nn
 
 from catro_deploy.files import write_bytes
 from catro_deploy.graph.cut.surgery import apply_keeps_
 from catro_deploy.graph.onnx.export import export_onnx
 from catro_deploy.graph.onnx.skeleton import Skeleton
+from catro_deploy.latency.template import weights_of
 from catro_deploy.records import Keep
 
-__all__ = ["Exports", "weights_of"]
+__all__ = ["Exports"]
 
 
 @dataclass(frozen=True)
@@ -53,10 +52,3 @@ class Exports:
         proto = onnx.load(path)
         self.skeleton.adopt_(proto, weights_of(cut, self.layers))
         write_bytes(path, proto.SerializeToString())
-
-
-def weights_of(model: nn.Module, layers: Sequence[str]) -> dict[str, NDArray[Any]]:
-    """The weight of each of ``layers``, named after its module or, for a functional layer, after the weight."""
-    modules = dict(model.named_modules())
-    tensors = {name: f"{name}.weight" if name in modules else name for name in layers}
-    return {name: model.get_parameter(tensor).detach().numpy() for name, tensor in tensors.items()}

@@ -10,8 +10,9 @@ from catro_deploy.agent.results import FactsResult, facts_record
 from catro_deploy.latency.profile.fingerprint import digest, fingerprint
 from catro_deploy.latency.profile.samples import Timed, cells_of
 from catro_deploy.latency.profile.store import LatencyProfile
-from catro_deploy.latency.profile.subject import Subject, Widths
+from catro_deploy.latency.profile.subject import Subject
 from catro_deploy.latency.table import LayerTable, TableCost, fit_whole, prediction_errors
+from catro_deploy.latency.template import Widths
 from catro_deploy.records import Staircase
 
 __all__ = ["Measured", "profile_from"]

@@ -27,7 +27,8 @@ from catro_deploy.latency.profile.fitting import Measured, profile_from
 from catro_deploy.latency.profile.log import SampleLog
 from catro_deploy.latency.profile.samples import Timed, reference_level_us, timed
 from catro_deploy.latency.profile.store import FORMAT, PROFILE, LatencyProfile, load_profile, save_profile
-from catro_deploy.latency.profile.subject import REFERENCE, Subject, Widths, identity, opened
+from catro_deploy.latency.profile.subject import REFERENCE, Subject, identity, opened
+from catro_deploy.latency.template import Widths
 from catro_deploy.latency.widths import efficient_widths, latin_square, period, sweep_widths
 from catro_deploy.progress import Progress
 from catro_deploy.records import Staircase

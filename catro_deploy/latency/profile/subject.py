@@ -1,46 +1,36 @@
 """The network to be timed: its files in other widths, and the properties that determine its times."""
 
-import copy
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from torch import nn
 
 from catro_deploy.agent.jobs import ProfileJob, Variant, VisitProtocol
 from catro_deploy.calibration import ProfileProtocol
 from catro_deploy.errors import ModelError
 from catro_deploy.graph.coupling.trace import Network
-from catro_deploy.graph.cut.surgery import keeps_of, spread
-from catro_deploy.graph.onnx.export import export_onnx
 from catro_deploy.graph.onnx.interface import attach_
 from catro_deploy.graph.onnx.skeleton import WEIGHTS, Skeleton
 from catro_deploy.graph.structure import structure
 from catro_deploy.latency.layer_cost import LayerCost
-from catro_deploy.latency.profile.exports import Exports, weights_of
+from catro_deploy.latency.profile.exports import Exports
 from catro_deploy.latency.profile.fingerprint import digest
 from catro_deploy.latency.table import layer_shape
-from catro_deploy.models.plain import write_out_weights_
+from catro_deploy.latency.template import Widths, exported_skeleton, keeps_at, trials, with_noise
 from catro_deploy.precision.timing import Integers
-from catro_deploy.records import Group, Keep
+from catro_deploy.records import Group
 from catro_deploy.transports.execution import Use
 
-__all__ = ["REFERENCE", "Subject", "Widths", "identity", "opened", "visits"]
-
-Widths = Mapping[str, int]
+__all__ = ["REFERENCE", "Subject", "identity", "opened", "visits"]
 
 REFERENCE = "reference.onnx"
 """The file of the network in full width."""
 
 # At most this many bytes of weights are loaded at a time.
 MOST_LOADED_BYTES = 2 * 1024**3
-# Noise on the weights, as a share of their mean size, so that no two are equal and none is 0.
-NOISE = 0.01
-# Shares of each group's channels, at least LEAST of them, that are tried to check if the skeleton knows all shapes.
-TRIED, LEAST = (0.5, 0.0), 3
 
 
 @dataclass(frozen=True)
@@ -81,7 +71,7 @@ class Subject:
             StorageError: the disk is full.
         """
         file = self.folder / f"{name}.onnx"
-        self.writer.write(_keeps(self.network, widths), file)
+        self.writer.write(keeps_at(self.network, widths), file)
         if self.integers is not None:
             self.integers.convert_(file, WEIGHTS)
         attach_(file, self.use.interface)
@@ -115,16 +105,11 @@ def opened(model: nn.Module, network: Network, use: Use, opset: int, note: Calla
     Raises:
         ModelError: the network cannot be exported, or the export lacks layers.
     """
-    import onnx
-
     with tempfile.TemporaryDirectory(prefix="catro-deploy-") as temporary:
         folder = Path(temporary)
-        exported = folder / "exported.onnx"
-        noisy, layers = _noisy(model), tuple(layer.name for layer in network.layers)
+        noisy, layers = with_noise(model), tuple(layer.name for layer in network.layers)
         shape, dynamic = network.input_shape, use.batch > 1
-        export_onnx(noisy, shape, exported, opset=opset, dynamic_batch=dynamic, metadata={})
-        skeleton = Skeleton(onnx.load(exported), network.sizes, weights_of(noisy, layers))
-        exported.unlink()
+        skeleton = exported_skeleton(noisy, network, opset, dynamic_batch=dynamic)
         lacking = [name for name in layers if name not in skeleton.operators]
         if lacking:
             raise ModelError(
@@ -148,19 +133,12 @@ def opened(model: nn.Module, network: Network, use: Use, opset: int, note: Calla
 
 def _unknown(skeleton: Skeleton, network: Network) -> str:
     """Why ``skeleton`` does not know the shapes of ``network`` at other widths; empty if it does."""
-    for share in TRIED:
-        widths = {group.name: max(min(LEAST, group.width), int(share * group.width)) for group in network.groups}
+    for widths in trials(network):
         try:
-            skeleton.resized(_keeps(network, widths))
+            skeleton.resized(keeps_at(network, widths))
         except ModelError as error:
             return error.problem
     return ""
-
-
-def _keeps(network: Network, widths: Widths) -> dict[str, Keep]:
-    """The channels that modules keep when the prunable groups have these widths."""
-    kept = {group.name: spread(group, widths[group.name]) for group in network.groups if not group.fixed}
-    return keeps_of(network.groups, kept, network.sizes)
 
 
 def identity(model: nn.Module, network: Network) -> str:
@@ -168,24 +146,3 @@ def identity(model: nn.Module, network: Network) -> str:
     layers = [str(layer) for layer in network.layers]
     groups = [(group.name, group.width, group.producers, group.fixed) for group in network.groups]
     return digest(network.input_shape, layers, groups, structure(model, network.input_shape))
-
-
-def _noisy(model: nn.Module) -> nn.Module:
-    """A copy with a little noise on its weights: the exporter drops zeros and merges equal weights.
-
-    Computed weights become plain ones, as the export makes them, but keep their names. Each module gets its own copy of
-    shared weights, since the export would merge them.
-    """
-    copied = write_out_weights_(copy.deepcopy(model))
-    seen: set[nn.Parameter] = set()
-    for module in copied.modules():
-        for name, parameter in module.named_parameters(recurse=False):
-            if parameter in seen:
-                setattr(module, name, nn.Parameter(parameter.detach().clone()))
-            seen.add(parameter)
-    generator = torch.Generator().manual_seed(0)
-    for tensor in (*copied.parameters(), *copied.buffers()):
-        if tensor.is_floating_point():
-            size = max(float(tensor.detach().abs().mean()), NOISE) if tensor.numel() else 0.0
-            tensor.data.add_(torch.rand(tensor.shape, generator=generator), alpha=NOISE * size)
-    return copied

@@ -18,7 +18,7 @@ from catro_deploy.graph.cut.surgery import apply_keeps_, keeps_of
 from catro_deploy.graph.onnx.export import export_onnx
 from catro_deploy.graph.onnx.onnx_layers import layer_of
 from catro_deploy.graph.onnx.skeleton import WEIGHTS, Skeleton
-from catro_deploy.latency.profile.exports import weights_of
+from catro_deploy.latency.template import weights_of
 from catro_deploy.models import build_model
 from catro_deploy.records import Keep
 from catro_deploy.runtimes import open_runner
@@ -87,7 +87,9 @@ def assert_computes(proto: Any, expected: nn.Module, folder: Path, size: int, ba
     onnx.save(proto, folder / "cut.onnx")
     images = torch.randn(batch, 3, size, size, generator=torch.Generator().manual_seed(0))
     with open_runner("onnxruntime", folder / "cut.onnx", 1) as runner, torch.inference_mode():
-        torch.testing.assert_close(torch.from_numpy(runner.infer(images.numpy())), expected(images), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            torch.from_numpy(runner.infer(images.numpy())), expected(images), rtol=1e-4, atol=1e-5
+        )
 
 
 def assert_as_really_cut(model: nn.Module, size: int, folder: Path, seeds: range, batch: int = 1) -> Skeleton:
