@@ -46,7 +46,7 @@ TRAINING = ({"epochs": 1, "steps": 100}, {"epochs": 1})
 """Settings of [finetune] in the steps after reconstruction."""
 PROMOTED = (4, 2)
 """Number of variants that reach each of these steps."""
-SCREENING_SHARE = 0.4
+SCREENING_SHARE = 0.5
 """Share of the minutes for screening and for the first variant, which is pruned before."""
 PRUNING_SHARE = 0.6
 """Share of the minutes for screening and pruning, from the third variant on; the rest is for training."""

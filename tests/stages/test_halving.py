@@ -145,8 +145,8 @@ def test_variants_are_screened_once_even_if_the_nearest_is_the_network_that_was_
 
 
 def test_screening_ends_with_its_share_of_the_time_and_another_criterion_or_worth_comes_last(halving):
-    _, diary = halving(by_changes, settings_of(minutes=10), screen=by_screening, screening_s=20.0)
-    assert len(screened(diary)) == (0.4 * 600 - 60) / 20
+    _, diary = halving(by_changes, settings_of(minutes=10), screen=by_screening, screening_s=30.0)
+    assert len(screened(diary)) == (0.5 * 600 - 60) / 30
     _, diary = halving(by_changes, settings_of(minutes=60), screen=by_screening)
     others = ["criterion" in name or "worth" in name for name in screened(diary)]
     assert others == sorted(others)
