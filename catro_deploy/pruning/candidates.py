@@ -1,11 +1,13 @@
 """The networks of other widths whose latency and size are measured while widths are chosen."""
 
 import copy
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
 from torch import nn
 
+from catro_deploy.errors import ModelError
 from catro_deploy.graph.coupling.trace import Network, trace
 from catro_deploy.latency.candidate import CandidateFiles, Proto
 from catro_deploy.latency.template import Template, Widths, template_of
@@ -65,5 +67,7 @@ class Candidates:
             return template_of(shallow, rest, files.opset, dynamic_batch=files.dynamic_batch)
 
         key = size, tuple(branch.name for branch in branches), files.opset, files.dynamic_batch
-        template = once(self.shared.templates, key, make)
-        return template.at(widths) if template else of_widths(model, network, self.problem.worths, widths)
+        if (template := once(self.shared.templates, key, make)) is not None:
+            with suppress(ModelError):  # the shapes at these widths are not known, though those at others are
+                return template.at(widths)
+        return of_widths(model, network, self.problem.worths, widths)

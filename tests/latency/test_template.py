@@ -15,6 +15,7 @@ from catro_deploy.graph.cut.surgery import apply_keeps_
 from catro_deploy.graph.onnx.export import check_agreement
 from catro_deploy.graph.onnx.skeleton import Skeleton
 from catro_deploy.graph.resizing import resizing
+from catro_deploy.latency import template
 from catro_deploy.latency.candidate import candidate_files
 from catro_deploy.latency.template import keeps_at, template_of, with_noise
 from catro_deploy.transports.execution import Use
@@ -81,6 +82,14 @@ def test_there_is_none_if_what_is_cut_computes_something_else(monkeypatch):
         return proto
 
     monkeypatch.setattr(Skeleton, "cut", doubled)
+    assert template_of(lively(), trace(lively(), SHAPE), 18, dynamic_batch=False) is None
+
+
+def test_there_is_none_if_the_cut_network_cannot_be_run(monkeypatch):
+    def failing(model, *others):
+        raise RuntimeError("The size of tensor a (3) must match the size of tensor b (4)")
+
+    monkeypatch.setattr(template, "check_agreement", failing)
     assert template_of(lively(), trace(lively(), SHAPE), 18, dynamic_batch=False) is None
 
 

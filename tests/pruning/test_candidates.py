@@ -4,10 +4,12 @@ import pytest
 import torch
 from torch import nn
 
+from catro_deploy.errors import ModelError
 from catro_deploy.graph.coupling.trace import trace
 from catro_deploy.graph.fx.depth import find_branches
 from catro_deploy.latency import template
 from catro_deploy.latency.candidate import candidate_files
+from catro_deploy.latency.template import Template
 from catro_deploy.pruning.candidates import Candidates
 from catro_deploy.pruning.cutting import Classifier, at_input_size
 from catro_deploy.pruning.scoring import Scored
@@ -70,7 +72,17 @@ def test_at_each_input_size(exports):
     assert len(exports) == 2
 
 
-def test_a_network_that_cannot_be_cut_so_is_a_module():
+def test_a_network_that_cannot_be_cut_in_its_graph_is_a_module():
     made, full = candidates(Summing(3).eval())
+    with candidate_files(USE, 18, SHAPE) as files:
+        assert isinstance(made.to_time(full, None, files), nn.Module)
+
+
+def test_so_is_one_whose_shapes_are_not_known_at_these_widths(monkeypatch):
+    def at(self, widths):
+        raise ModelError("The network has an operator whose shapes at other widths are not known.")
+
+    monkeypatch.setattr(Template, "at", at)
+    made, full = candidates(lively())
     with candidate_files(USE, 18, SHAPE) as files:
         assert isinstance(made.to_time(full, None, files), nn.Module)
