@@ -112,11 +112,17 @@ class Halving:
         return sum(sum(one.seconds) for one in self._tried) + self._screening.seconds
 
     def _expected_s(self, step: int) -> float:
-        """The median time of this step so far; an epoch takes as long as its share of 100 steps; 0 if not known."""
+        """The median time of this step so far.
+
+        Until that is known, an epoch is expected to take as long as its share of 100 steps, and these as long as a
+        pruning.
+        """
         if lasted := [one.seconds[step] for one in self._tried if len(one.seconds) > step]:
             return statistics.median(lasted)
-        is_epoch = step == len(TRAINING)
-        return self._expected_s(step - 1) * self._epoch_steps / TRAINING[0]["steps"] if is_epoch else 0.0
+        if step == PRUNE:
+            return 0.0
+        before_s = self._expected_s(step - 1)
+        return before_s * self._epoch_steps / TRAINING[0]["steps"] if step == len(TRAINING) else before_s
 
     def _prune_all(self) -> int:
         """Prune each variant, next the one expected to be nearest; return how many were not pruned.
@@ -210,13 +216,15 @@ class Halving:
     def _train_best(self, step: int, most: int, training: Mapping[str, int]) -> None:
         """Train the nearest ``most`` of those that have finished the previous step, as long as there is time.
 
-        Of equal networks only the first is trained. The only network of the only budget is not trained: there is
-        nothing to choose from.
+        Of equal networks only the first is trained. One network of a single budget is not trained alone, since that
+        would compare nothing: neither if it is the only one, nor if there is not enough time for two.
         """
         done = [one for one in self._tried if len(one.kl_nats) >= step and not self._twin(one)]
         ready = sorted(done, key=lambda one: one.kl_nats[step - 1])
-        if len(ready) == 1 and not self._settings.search.budgets:
-            return
+        if not self._settings.search.budgets:
+            missing = sum(len(one.kl_nats) == step for one in ready[:2])
+            if len(ready) == 1 or self._spent_s + missing * self._expected_s(step) > self._limit_s:
+                return
         for one in ready[:most]:
             if len(one.kl_nats) == step and self._spent_s + self._expected_s(step) <= self._limit_s:
                 trained = self._trained(one, training)

@@ -220,9 +220,9 @@ def test_the_same_weights_in_another_precision_are_another_network(run):
     assert as_set == depth != int8
 
 
-@pytest.mark.parametrize(("minutes", "epochs"), [(11.5, 0), (11.6, 1), (13, 2)])
+@pytest.mark.parametrize(("minutes", "epochs"), [(16.1, 0), (16.2, 2)])
 def test_an_epoch_is_expected_to_last_as_long_as_its_share_of_100_steps(halving, minutes, epochs):
-    _, diary = halving(by_changes, settings_of(minutes=minutes))  # 156 steps: the first takes 1.56 minutes
+    _, diary = halving(by_changes, settings_of(minutes=minutes))  # 156 steps: after 13 minutes, two take 3.12
     assert [step for step, _ in diary if step] == [1] * 4 + [2] * epochs
 
 
@@ -248,6 +248,13 @@ def test_a_second_variant_is_begun_after_the_time_for_pruning_if_there_is_time_a
     assert diary == [(0, "as set"), (0, "precision int8")]
     _, diary = halving(by_changes, settings, seconds=301.0)
     assert diary == [(0, "as set")]
+
+
+@pytest.mark.parametrize(("seconds", "trained"), [(390, 0), (400, 2)])
+def test_no_variant_is_trained_if_there_is_no_time_for_two(halving, seconds, trained):
+    """A training is expected to take as long as a pruning until it is known."""
+    _, diary = halving(by_changes, settings_of(minutes=seconds / 60), seconds=100.0)
+    assert [step for step, _ in diary] == [0] * 2 + [1] * trained
 
 
 ONLY_ONE = {"knobs": ["criterion"], "reconstruct": False}
