@@ -112,11 +112,7 @@ class Halving:
         return sum(sum(one.seconds) for one in self._tried) + self._screening.seconds
 
     def _expected_s(self, step: int) -> float:
-        """The median time of this step so far.
-
-        Until that is known, an epoch is expected to take as long as its share of 100 steps, and these as long as a
-        pruning.
-        """
+        """The median time of this step so far; of 100 steps, until known, that of a pruning, of an epoch its share."""
         if lasted := [one.seconds[step] for one in self._tried if len(one.seconds) > step]:
             return statistics.median(lasted)
         if step == PRUNE:
