@@ -112,7 +112,7 @@ class Halving:
         return sum(sum(one.seconds) for one in self._tried) + self._screening.seconds
 
     def _expected_s(self, step: int) -> float:
-        """The median time of this step so far; of 100 steps, until known, that of a pruning, of an epoch its share."""
+        """The median time of this step so far; until known, that of the step before (for an epoch, by its steps)."""
         if lasted := [one.seconds[step] for one in self._tried if len(one.seconds) > step]:
             return statistics.median(lasted)
         if step == PRUNE:

@@ -54,7 +54,7 @@ def screen(tmp_path, settings, shared):
     return screened
 
 
-def test_less_time_is_further_from_the_original(screen):
+def test_a_smaller_budget_is_further_from_the_original(screen):
     found = [screen(budget=budget)[0].kl_nats for budget in ("70%flops", "40%flops", "20%flops")]
     assert 0 < found[0] < found[1] < found[2]
 

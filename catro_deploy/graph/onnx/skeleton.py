@@ -1,7 +1,7 @@
-"""An ONNX network at any widths, for timing: its graph as it is deployed, with random weights.
+"""An ONNX network at any widths, for timing: its graph as it is deployed, in milliseconds; an export takes seconds.
 
-Latency does not depend on the weights' values, so networks of all widths share one file of weights and differ only in
-their shapes: a few kilobytes each, written in milliseconds, whereas an export takes seconds.
+Latency does not depend on the weights' values, so networks of all widths can share one file of random weights and
+differ only in their shapes: a few kilobytes each. Or each network has its part of the exported weights.
 """
 
 import copy
