@@ -23,7 +23,7 @@ from catro_deploy.settings.labels import require_labels_unneeded
 from catro_deploy.stages.applicable import applicable
 from catro_deploy.stages.decided import as_decided, require_comparable
 from catro_deploy.stages.outside import checkpoint_hash, counts_latency, deciding
-from catro_deploy.stages.replacing import folder_beside, replacement
+from catro_deploy.stages.replacing import replacement, sibling_folder
 from catro_deploy.stages.table import RUNTIMES, SEARCH, STAGES, VARIANTS, Stage
 from catro_deploy.targets import Target, load_target
 from catro_deploy.transports.reach import compared_runtimes, reachable, require_latency, require_reachable
@@ -197,7 +197,7 @@ def keep_earlier(
     _check_protocols(settings)
     require_labels_unneeded(names, settings)
     table, _ = applicable(table, names, settings, run)
-    return folder_beside(names, settings, run, table, force=force)
+    return sibling_folder(names, settings, run, table, force=force)
 
 
 def _note_left_out(skipped: Sequence[str], names: Sequence[str], settings: Settings, progress: Progress) -> None:

@@ -17,7 +17,7 @@ CLASSES = ("across", "down", "rising", "falling")
 
 
 class Net(nn.Module):
-    """A residual branch beside a plain one, joined by a concatenation."""
+    """A residual branch parallel to a plain one, joined by a concatenation."""
 
     def __init__(self, classes: int) -> None:
         super().__init__()

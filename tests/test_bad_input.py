@@ -108,7 +108,7 @@ def test_a_class_with_too_few_images_can_be_left_out(tiny):
         (("--target", "catro.toml"), "catro.toml is not a target"),
     ],
 )
-def test_what_cannot_be_done_is_told_before_anything_is_written(tiny, arguments, said):
+def test_what_cannot_be_done_is_reported_before_anything_is_written(tiny, arguments, said):
     refused(command("prune", *arguments), 2, said)
     nothing_is_written(tiny)
 

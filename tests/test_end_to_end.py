@@ -145,7 +145,7 @@ def test_the_onnx_file_says_what_its_user_must_know(unbroken):
 
 
 @pytest.mark.parametrize("codes", [(signal.SIGINT, signal.SIGTERM, signal.SIGHUP), (signal.SIGKILL,)], ids=str)
-def test_stopped_in_every_stage_it_ends_as_if_nobody_had(untrained, unbroken, tmp_path, monkeypatch, codes):
+def test_stopped_in_every_stage_it_ends_as_an_uninterrupted_run(untrained, unbroken, tmp_path, monkeypatch, codes):
     folder, temporary = tmp_path / "work", tmp_path / "temporary"
     shutil.copytree(untrained, folder)
     temporary.mkdir()
@@ -186,7 +186,7 @@ def is_stopped_after(folder, seconds, code):
     return ended == stopped
 
 
-def test_stopped_at_random_moments_it_ends_as_if_nobody_had(untrained, unbroken, tmp_path):
+def test_stopped_at_random_moments_it_ends_as_an_uninterrupted_run(untrained, unbroken, tmp_path):
     """Each run is stopped twice, by both signals in turn: anywhere in a whole run, then in the rest of it."""
     shutil.copytree(untrained, tmp_path / "whole")
     whole, generator, stopped = seconds_of(tmp_path / "whole"), random.Random(0), 0
@@ -202,7 +202,7 @@ def test_stopped_at_random_moments_it_ends_as_if_nobody_had(untrained, unbroken,
     assert stopped > RUNS  # most of them; the duration of a run varies
 
 
-def test_a_killed_fine_tuning_goes_on_from_its_last_epoch(unbroken, tmp_path):
+def test_a_killed_fine_tuning_resumes_from_its_last_epoch(unbroken, tmp_path):
     folder = tmp_path / "work"
     shutil.copytree(unbroken, folder)
     shutil.rmtree(folder / "runs")

@@ -27,7 +27,7 @@ def test_a_name_that_is_not_there_gets_the_nearest_in_its_module():
         load_factory("parts_net_of_mine:zzz", DataError)
 
 
-def test_a_module_that_is_not_there_gets_the_nearest_beside_it():
+def test_for_a_module_that_is_missing_the_nearest_one_is_suggested():
     with pytest.raises(ModelError, match=r"'part_net_of_mine'[\s\S]*parts_net_of_mine:make_net"):
         load_factory("part_net_of_mine:make_net", ModelError)
 

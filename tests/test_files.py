@@ -42,7 +42,7 @@ def test_a_failed_block_leaves_the_old_file_and_no_other(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_errors_of_the_system_are_told_with_the_files_name(tmp_path):
+def test_errors_of_the_system_are_reported_with_the_files_name(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match=str(tmp_path / "file")):
         write_bytes(tmp_path / "file" / "below", b"")
@@ -92,7 +92,7 @@ def test_the_mask_for_new_files_is_respected(tmp_path):
     assert (tmp_path / "a").stat().st_mode & 0o777 == 0o600
 
 
-def test_unfinished_files_can_be_told(tmp_path):
+def test_unfinished_files_can_be_recognised(tmp_path):
     with replacing(tmp_path / "plan.json"):
         assert [p.name for p in tmp_path.glob(UNFINISHED)] == [f".plan.json.{os.getpid()}.part"]
 

@@ -106,7 +106,7 @@ def test_a_cpu_needs_no_engines(tiny_run):
         ("CATRO_DOUBLE_NO_GPU", "1", 1, "CUDA finds no GPU"),
     ],
 )
-def test_what_goes_wrong_is_told_and_leaves_what_was_there(tiny, monkeypatch, variable, value, code, says):
+def test_what_goes_wrong_is_reported_and_leaves_what_was_there(tiny, monkeypatch, variable, value, code, says):
     monkeypatch.setenv(variable, value)
     monkeypatch.setenv("CATRO_CACHE", str(tiny / "cache"))  # no engines of other tests
     failed = command("run", "--target", "x86-gpu", "--budget", "50%flops", "--run", "run")
@@ -144,7 +144,7 @@ def test_a_target_of_estimates_gets_no_bundle(tiny):
     assert "targets show jetson-xavier-nx" in refused.stderr
 
 
-def test_export_for_a_device_that_nobody_knows_writes_a_bundle(tiny):
+def test_export_for_an_unknown_device_writes_a_bundle(tiny):
     for stage in ("prune", "finetune"):
         assert command(stage, *(("--target", "jetson-orin") if stage == "prune" else ())).exit_code == 0
     done = command("export")

@@ -59,7 +59,7 @@ def opinions(
             title: files.write(model, title, precision) for title, model in (("original", original), ("pruned", pruned))
         }
         models = {title: ModelFile(path.name, {}) for title, path in paths.items()}
-        job = bench_job(use, load_latency_protocol("standard"), models, beside=True)
+        job = bench_job(use, load_latency_protocol("standard"), models, complete=True)
         result = run_job(use.device, job, files.folder, [path.name for path in paths.values()])
     app = result.benchmark_app
     assert app, result.warnings

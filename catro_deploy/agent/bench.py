@@ -68,7 +68,7 @@ def bench(job: BenchJob, workspace: Workspace, emit: Emit) -> BenchResult:
             facts=facts,
             further=tuple([_brief(one) for one, _ in measured[1:]]),
         )
-        if job.beside:
+        if job.complete:
             result = _with_energy_and_others(result, runners, job)
         if job.soak_s:
             call = _call(runners["pruned"], result.mode, job.protocol.seed)

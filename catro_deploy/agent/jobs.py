@@ -107,7 +107,7 @@ class BenchProtocol:
 class BenchJob(ModelJob[BenchResult]):
     """Time the models ``original`` and ``pruned``, interleaved, in each of the ``modes``.
 
-    ``beside`` also requests energy, and the times of trtexec or benchmark_app, where available. The pruned model then
+    ``complete`` also requests energy, and the times of trtexec or benchmark_app, where available. The pruned model then
     runs alone, back to back, for ``soak_s`` seconds.
     """
 
@@ -116,7 +116,7 @@ class BenchJob(ModelJob[BenchResult]):
 
     modes: Tuple[Mode, ...]
     protocol: BenchProtocol
-    beside: bool = False
+    complete: bool = False
     soak_s: float = 0.0
 
 

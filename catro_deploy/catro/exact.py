@@ -48,11 +48,11 @@ def exact(
     budget: float,
     branches: Sequence[Branch] = (),
     *,
-    beside: Sequence[Limit] = (),
+    limits: Sequence[Limit] = (),
     limit_s: float = 10,
     gap: float = 0.005,
 ) -> Allocation:
-    """The widths of the highest value within ``budget`` and all limits ``beside`` it.
+    """The widths of the highest value within ``budget`` and the other ``limits``.
 
     They are proven optimal to a ``gap`` relative to their loss against the largest widths, or are the best that were
     found in ``limit_s`` seconds.
@@ -67,21 +67,21 @@ def exact(
     ends = time.monotonic() + limit_s
     candidates = {group.choice.name: group.choice.widths for group in values}
     rows = [_Row(cost.tables(candidates), budget)]
-    rows += [_Row(tables, limit.most) for limit in beside for tables in limit.use.rows(candidates)]
+    rows += [_Row(tables, limit.most) for limit in limits for tables in limit.use.rows(candidates)]
     program = _Program(values, rows, branches)
 
     def holds(widths: dict[str, int]) -> bool:
-        return cost.predict(widths) <= budget and all(limit.holds(widths) for limit in beside)
+        return cost.predict(widths) <= budget and all(limit.holds(widths) for limit in limits)
 
     found: list[Allocation] = []
     failure = None
     try:
-        found.append(greedy(values, cost, budget, branches, beside=beside))
+        found.append(greedy(values, cost, budget, branches, limits=limits))
     except BudgetError as error:
         failure = error
     widths, bound = _within(program, holds, ends, gap)
     if widths is not None:
-        found.append(greedy(values, cost, budget, branches, beside=beside, start=widths))
+        found.append(greedy(values, cost, budget, branches, limits=limits, start=widths))
     if failure and not found:
         raise failure
     best = max(found, key=lambda allocation: allocation.value)

@@ -213,9 +213,9 @@ def uniform(
     full: Mapping[str, int],
     cost: CostModel,
     budget: float,
-    beside: Sequence[Limit] = (),
+    limits: Sequence[Limit] = (),
 ) -> Allocation:
-    """The largest common share of all groups' ``full`` widths that meets ``budget`` and all limits ``beside`` it.
+    """The largest common share of all groups' ``full`` widths that meets ``budget`` and the other ``limits``.
 
     Each group takes the candidate above 0 that is nearest to this share of its width; of two equally near ones the
     narrower.
@@ -231,9 +231,9 @@ def uniform(
     }
     for share in sorted({0.0, *chain.from_iterable(middles.values())}, reverse=True):
         widths = {name: above[name][bisect_right(middles[name], share)] for name in above}
-        if cost.predict(widths) <= budget and all(limit.holds(widths) for limit in beside):
+        if cost.predict(widths) <= budget and all(limit.holds(widths) for limit in limits):
             return weigh(values, cost, widths)
-    raise beyond(widths, cost, budget, beside)
+    raise beyond(widths, cost, budget, limits)
 
 
 def check_branches(values: Sequence[GroupValue], branches: Sequence[Branch]) -> dict[str, tuple[str, ...]]:
@@ -251,10 +251,10 @@ def check_branches(values: Sequence[GroupValue], branches: Sequence[Branch]) -> 
     return together | {name: branch.groups for branch in branches for name in branch.groups}
 
 
-def beyond(widths: Mapping[str, int], cost: CostModel, budget: float, beside: Sequence[Limit]) -> BudgetError:
+def beyond(widths: Mapping[str, int], cost: CostModel, budget: float, limits: Sequence[Limit]) -> BudgetError:
     """The error for the limit that the smallest network, of ``widths``, exceeds, with what it uses."""
     spent, most, what = cost.predict(widths), budget, "costs"
-    over = next((limit for limit in beside if not limit.holds(widths)), None)
+    over = next((limit for limit in limits if not limit.holds(widths)), None)
     if spent <= budget and over is not None:
         spent, most, what = over.use.predict(widths), over.most, f"takes a {over.name} of"
     return BudgetError(

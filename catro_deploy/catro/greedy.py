@@ -30,7 +30,7 @@ def greedy(
     budget: float,
     branches: Sequence[Branch] = (),
     *,
-    beside: Sequence[Limit] = (),
+    limits: Sequence[Limit] = (),
     only_next: bool = False,
     start: Mapping[str, int] | None = None,
     on_step: Callable[[Mapping[str, int]], object] = lambda widths: None,
@@ -40,7 +40,7 @@ def greedy(
     A step leads to any wider candidate; for a removed branch, to candidates of equal rank in all its groups. The widest
     step that costs nothing or reduces the cost comes first. With ``only_next`` a step leads to the next candidate only,
     as in the paper. Growing ends when no step fits into ``budget``: no width remains that is slower than a wider
-    candidate. No step exceeds a limit ``beside`` the budget. ``on_step`` is called with the widths that a step changed.
+    candidate. No step exceeds one of the other ``limits``. ``on_step`` is called with the widths that a step changed.
 
     Raises:
         BudgetError: the smallest widths cost more than ``budget`` or another limit, and no wider ones cost less.
@@ -55,15 +55,15 @@ def greedy(
     while True:
         for name in {member: None for group in changed for member in together[group]}:
             steps[name] = _steps(name, [table[member] for member in together[name]], cost, widths, only_next)
-        step = _first_that_fits(steps.values(), cost, widths, spent, budget, beside)
+        step = _first_that_fits(steps.values(), cost, widths, spent, budget, limits)
         if step is None:
             break
         widths.update(step.widths)
         on_step(step.widths)
         spent = cost.predict(widths)
         changed = [neighbour for group in step.widths for neighbour in cost.neighbours(group)]
-    if spent > budget or not all(limit.holds(widths) for limit in beside):
-        raise beyond(widths, cost, budget, beside)
+    if spent > budget or not all(limit.holds(widths) for limit in limits):
+        raise beyond(widths, cost, budget, limits)
     return weigh(values, cost, widths)
 
 
@@ -121,14 +121,14 @@ def _first_that_fits(
     widths: Mapping[str, int],
     spent: float,
     budget: float,
-    beside: Sequence[Limit],
+    limits: Sequence[Limit],
 ) -> _Step | None:
     """The best step that fits; while a limit is exceeded, the one that reduces its use most or costs nothing.
 
     No step makes an exceeded limit worse.
     """
     limit = max(budget, spent)
-    reached = [(one, max(one.most, one.use.predict(widths))) for one in beside]
+    reached = [(one, max(one.most, one.use.predict(widths))) for one in limits]
     over = next((one for one, most in reached if most > one.most), None)
 
     def rank(step: _Step) -> float:

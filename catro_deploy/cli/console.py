@@ -23,7 +23,7 @@ WIDTH_WITHOUT_SCREEN, WIDEST = 110, 2000
 # Without a terminal, a task that takes this long is reported, and then at each tenth.
 INTERVAL_S, SILENCE_S, TENTHS = 15.0, 600.0, 10
 # Maximum width of what follows title and bar: 300000/300000, elapsed and remaining time.
-BESIDE_BAR, TITLE = 36, 34
+OTHER_COLUMNS, TITLE = 36, 34
 
 
 def _console(*, stderr: bool) -> "Console":
@@ -169,7 +169,7 @@ class Screen:
         self._console = console
         self._bars = WithText(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=max(8, min(24, console.width - TITLE - BESIDE_BAR))),
+            BarColumn(bar_width=max(8, min(24, console.width - TITLE - OTHER_COLUMNS))),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TextColumn("left"),

@@ -204,10 +204,10 @@ def show_verify(result: Verify, run: RunFolder) -> Shown:
     for name, of in (("original", result.original), ("pruned", result.pruned)):
         accuracies = (percent(of.torch), percent(of.runtime), percent(of.agreement))
         table.add_row(name, *accuracies, _difference(of))
-    if beside := result.onnxruntime:
-        for name, other in (("original", beside.original), ("pruned", beside.pruned)):
+    if in_ort := result.onnxruntime:
+        for name, other in (("original", in_ort.original), ("pruned", in_ort.pruned)):
             cells = ("", percent(other.accuracy), percent(other.agreement), _difference(other))
-            table.add_row(f"{name}, {beside.runtime} here", *cells)
+            table.add_row(f"{name}, {in_ort.runtime} here", *cells)
     drop = f"{points(-result.accuracy_drop_points)} points{_change(result.agreement_with_original)}"
     return [table, f"{images}: {drop}", agreement, *steps, *result.problems]
 

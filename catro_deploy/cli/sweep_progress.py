@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["SweepLines", "SweepScreen", "make_watcher", "status_words"]
 
 REFRESHES_PER_S = 4
-BESIDE = 4
+OTHER_LINES = 4
 """Lines of the screen that are not rows of the table."""
 BAR = 10
 
@@ -106,7 +106,7 @@ class SweepScreen:
 
         left = [state for state in self._states if not state.has_ended]
         left.sort(key=lambda state: state.status != "running" or state.queued)
-        shown = left[: max(1, self._console.height - BESIDE)]
+        shown = left[: max(1, self._console.height - OTHER_LINES)]
         minutes, seconds = divmod(int(time.monotonic() - self._began), 60)
         ended = len(self._states) - len(left)
         more = f", {len(left) - len(shown)} not shown" if len(left) > len(shown) else ""

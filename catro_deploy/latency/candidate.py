@@ -197,7 +197,7 @@ class CandidateTimer:
         use, names = self.files.use, (self._original_file.name, file.name)
         limit_s = self.protocol.limit_s + self.protocol.warmup_s + self.soak_s + GRACE_S
         models = {"original": ModelFile(names[0], {}), "pruned": ModelFile(names[1], {})}
-        job = bench_job(use, self.protocol, models, beside=self.with_energy, soak_s=self.soak_s)
+        job = bench_job(use, self.protocol, models, complete=self.with_energy, soak_s=self.soak_s)
         return CandidateLatency.of(run_job(use.device, job, self.files.folder, names, limit_s=limit_s))
 
 

@@ -98,7 +98,7 @@ class LayerCost:
                     single[one] += [self._cost(name, {one: width}) for width in candidates[one]]
                 case [one, other]:
                     costs = [
-                        [self._cost(name, {one: width, other: beside}) for beside in candidates[other]]
+                        [self._cost(name, {one: width, other: width_of_other}) for width_of_other in candidates[other]]
                         for width in candidates[one]
                     ]
                     pair[one, other] = pair.get((one, other), 0.0) + np.array(costs)

@@ -97,24 +97,24 @@ def by_flops(
 
 
 def _by_flops_within(
-    limit: float, beside: Sequence[Limit], values: Sequence[GroupValue], cost: FlopsCost, problem: Problem
+    limit: float, limits: Sequence[Limit], values: Sequence[GroupValue], cost: FlopsCost, problem: Problem
 ) -> Decision:
-    """The widths of the highest value within ``limit`` multiply-accumulates and the other limits ``beside``."""
+    """The widths of the highest value within ``limit`` multiply-accumulates and the other ``limits``."""
     scored, settings = problem.scored, problem.settings
     match settings.allocation:
         case "uniform":
-            return Decision("uniform", uniform(values, full_widths(scored), cost, limit, beside).widths)
+            return Decision("uniform", uniform(values, full_widths(scored), cost, limit, limits).widths)
         case "auto" | "exact" if not scored.scatters:
-            return Decision(*exact_by_flops(values, cost, limit, settings, beside))
+            return Decision(*exact_by_flops(values, cost, limit, settings, limits))
         case "exact":
-            return Decision("exact", exact(values, cost, limit, beside=beside).widths)
+            return Decision("exact", exact(values, cost, limit, limits=limits).widths)
         case _:
             path: list[tuple[str, int]] = []
             widths = greedy(
                 values,
                 cost,
                 limit,
-                beside=beside,
+                limits=limits,
                 only_next=True,
                 on_step=lambda changed: path.extend(changed.items()),
             ).widths

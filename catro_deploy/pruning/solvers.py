@@ -182,7 +182,7 @@ def _over(
     allocate = greedy if method == "greedy" else exact
 
     def solve(limit_us: float, *others: float) -> Allocation:
-        return allocate(values, cost, limit_us, branches, beside=limited(constraints, others))
+        return allocate(values, cost, limit_us, branches, limits=limited(constraints, others))
 
     return Solver(method, solve, _fastest(values, cost), _least(values, cost).widths)
 
@@ -192,18 +192,18 @@ def exact_by_flops(
     cost: FlopsCost,
     limit: float,
     settings: PruneSettings,
-    beside: Sequence[Limit] = (),
+    limits: Sequence[Limit] = (),
 ) -> tuple[Method, Mapping[str, int]]:
-    """Widths within ``limit`` multiply-accumulates and the limits ``beside``, and the method that found them.
+    """Widths within ``limit`` multiply-accumulates and the other ``limits``, and the method that found them.
 
     The first step is an optimum over some widths of each group; from there groups grow through all widths as far as the
     limits allow.
     """
     some = [_thinned(group) for group in values]
-    method = _method(settings, some, cost, beside)
+    method = _method(settings, some, cost, limits)
     allocate = exact if method == "exact" else greedy
-    found = allocate(some, cost, limit, beside=beside)
-    return method, greedy(values, cost, limit, beside=beside, start=found.widths).widths
+    found = allocate(some, cost, limit, limits=limits)
+    return method, greedy(values, cost, limit, limits=limits, start=found.widths).widths
 
 
 def _thinned(group: GroupValue) -> GroupValue:
@@ -241,13 +241,13 @@ def _by_share_of_flops(
         return weigh(values, latency, greedy(values, flops, macs, only_next=True).widths)
 
     def solve(limit_us: float, *others: float) -> Allocation:
-        beside = limited(constraints, others)
+        limits = limited(constraints, others)
 
         def holds(macs: float) -> bool:
-            return at(macs).cost <= limit_us and all(limit.holds(at(macs).widths) for limit in beside)
+            return at(macs).cost <= limit_us and all(limit.holds(at(macs).widths) for limit in limits)
 
         if not holds(low):
-            raise beyond(at(low).widths, latency, limit_us, beside)
+            raise beyond(at(low).widths, latency, limit_us, limits)
         if holds(high):
             return at(high)
         within, above = low, high

@@ -67,10 +67,10 @@ def stairs_charts(latency: LatencyFigures) -> str:
     if rest:
         words = f"{len(folded)} more groups, like one of these or with less time"
         rest = f'<details><summary>{words}</summary><div class="smalls">{rest}</div></details>'
-    beside = "the other groups at their full width" if style else "all groups narrowed together"
+    others = "the other groups at their full width" if style else "all groups narrowed together"
     caption = (
         f"{'Estimate of the' if style else 'Measured'} time of the layers that a group of channels touches, in "
-        f"{scale[1]}, over the group's width, with {beside}. Each picture has its own axes, from 0. The period is the "
+        f"{scale[1]}, over the group's width, with {others}. Each picture has its own axes, from 0. The period is the "
         "power of two that nearly all candidates are multiples of."
     )
     sweep = ("stair estimate", "sweep, estimate") if style else ("stair", "sweep")

@@ -5,9 +5,9 @@ from catro_deploy.records.budgets import BudgetUsed
 from catro_deploy.records.figures import LatencyFigures, Verification
 from catro_deploy.records.report import Report
 from catro_deploy.report.wording import (
-    beside,
     change_interval,
     count,
+    distinguished,
     duration,
     percent,
     points,
@@ -87,7 +87,7 @@ def budget_words(used: BudgetUsed, amount: float | None) -> str:
     """An ``amount`` of a budget in its unit, with enough digits to differ from the request, such as ``0.497x``."""
     if amount is None:
         return "not measured"
-    return percent(amount) if used.unit == "flops" else beside(amount, used.asked, used.unit)
+    return percent(amount) if used.unit == "flops" else distinguished(amount, used.asked, used.unit)
 
 
 def _speed(speedup: Speedup) -> str:

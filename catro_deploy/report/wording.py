@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 __all__ = [
-    "beside",
     "change",
     "change_interval",
     "count",
+    "distinguished",
     "duration",
     "flatten",
     "label",
@@ -126,7 +126,7 @@ def duration(us: float) -> str:
     return f"{ms(max(us, 1000) / 1000)} ms" if us >= 999.5 else f"{us:.{0 if us >= 99.95 else 1}f} us"
 
 
-def beside(number: float, asked: float, unit: str) -> str:
+def distinguished(number: float, asked: float, unit: str) -> str:
     """A part of a budget (``x`` or ``us``) with enough decimals to differ from ``asked`` if it does."""
     decimals = 3 if unit == "x" else 0
     while decimals < 8 and number != asked and float(f"{number:.{decimals}f}") == float(f"{asked:.{decimals}f}"):

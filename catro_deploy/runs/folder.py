@@ -146,7 +146,7 @@ class RunFolder:
 
     @property
     def shipped(self) -> Path:
-        """The record of what to ship, ``ship/model.json``: the network's file beside it, its input and its outputs."""
+        """The record of what to ship, ``ship/model.json``: the network's file next to it, its input and its outputs."""
         return self.path / "ship" / "model.json"
 
     @property

@@ -162,8 +162,8 @@ def _explain(error: PydanticError, file: Path | None) -> str:
 
 def _suggestion(place: list[str]) -> str:
     keys = {section: list(section_model(section).model_fields) for section in Settings.model_fields}
-    beside = keys[place[0]] if len(place) > 1 else list(keys)
-    if meant := did_you_mean(place[-1], beside):
+    known = keys[place[0]] if len(place) > 1 else list(keys)
+    if meant := did_you_mean(place[-1], known):
         return f" {meant}"
     homes = [f"[{section}]" for section in keys if place[-1] in keys[section]]
     return f" It belongs in {' or '.join(homes)}." if homes else ""

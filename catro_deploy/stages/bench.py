@@ -176,7 +176,7 @@ def bench_errand(settings: Settings, run: RunFolder) -> Errand[BenchJob]:
     modes = use.modes(list(dict.fromkeys([use.batch, *settings.bench.batches])))
     models = served_models(run, served_precisions(run, settings))
     soak_s = settings.bench.soak or 0.0
-    job = bench_job(use, protocol, models, modes, beside=True, soak_s=soak_s)
+    job = bench_job(use, protocol, models, modes, complete=True, soak_s=soak_s)
     files = [model.file for model in models.values()]
     limit_s = len(modes) * (protocol.warmup_s + protocol.limit_s) + soak_s + GRACE_S
     return Errand("Measuring", job, files, limit_s)

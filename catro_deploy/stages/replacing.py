@@ -13,7 +13,7 @@ from catro_deploy.stages.decided import as_decided
 from catro_deploy.stages.table import Stage
 from catro_deploy.toml import parse_toml, read_toml, toml_differences
 
-__all__ = ["Replacement", "are_done", "folder_beside", "replacement"]
+__all__ = ["Replacement", "are_done", "replacement", "sibling_folder"]
 
 SHOWN_CHANGES = 8
 
@@ -83,7 +83,7 @@ def _changed_settings(run: RunFolder, settings: Settings) -> Iterator[str]:
         yield f"{name}: {old} -> {new}"
 
 
-def folder_beside(
+def sibling_folder(
     names: Sequence[str], settings: Settings, run: RunFolder, table: Sequence[Stage], *, force: bool
 ) -> RunFolder:
     """A folder in which the stages ``names`` replace nothing: ``run``, or else one named after it with a number.
@@ -94,23 +94,23 @@ def folder_beside(
     if found is None:
         return run
     text, number = settings_text(settings), 2
-    while (beside := RunFolder(run.path.with_name(f"{run.path.name}-{number}"))).path.exists():
-        same = beside.settings.is_file() and beside.settings.read_text(encoding="utf-8") == text
-        if same and replacement(names, settings, beside, table, force=force) is None:
-            return beside
+    while (sibling := RunFolder(run.path.with_name(f"{run.path.name}-{number}"))).path.exists():
+        same = sibling.settings.is_file() and sibling.settings.read_text(encoding="utf-8") == text
+        if same and replacement(names, settings, sibling, table, force=force) is None:
+            return sibling
         number += 1
     with run.lock():
-        _copy(run, beside, found, table)
-    write_text(beside.settings, text)
-    return beside
+        _copy(run, sibling, found, table)
+    write_text(sibling.settings, text)
+    return sibling
 
 
-def _copy(run: RunFolder, beside: RunFolder, found: Replacement, table: Sequence[Stage]) -> None:
+def _copy(run: RunFolder, sibling: RunFolder, found: Replacement, table: Sequence[Stage]) -> None:
     """Copy the results that ``found`` does not affect, all or none."""
     gone = [stage.name for stage in (*found.replaced, *found.outdated)]
     left = [stage for stage in table if stage.name in run.finished() and stage.name not in gone]
     paths = [path for stage in left for path in (*stage.writes(run), *stage.keeps(run))]
-    unfinished = RunFolder(beside.path.with_name(f".{beside.path.name}.part"))
+    unfinished = RunFolder(sibling.path.with_name(f".{sibling.path.name}.part"))
     shutil.rmtree(unfinished.path, ignore_errors=True)
     for path in (*paths, run.carried, run.stages):
         goal = unfinished.path / path.relative_to(run.path)
@@ -120,4 +120,4 @@ def _copy(run: RunFolder, beside: RunFolder, found: Replacement, table: Sequence
         elif path.is_file():
             shutil.copy2(path, goal)
     unfinished.take_back(gone)
-    unfinished.path.rename(beside.path)
+    unfinished.path.rename(sibling.path)

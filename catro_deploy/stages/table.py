@@ -71,7 +71,7 @@ def _exported(run: RunFolder) -> tuple[Path, ...]:
 
 
 def _with_ir(files: tuple[Path, ...]) -> tuple[Path, ...]:
-    """``files``, and beside each the graph and weights that OpenVINO reads, if they exist."""
+    """``files``, and next to each the graph and weights that OpenVINO reads, if they exist."""
     made = [file.with_suffix(end) for file in files for end in (".xml", ".bin")]
     return (*files, *(path for path in made if path.is_file()))
 
@@ -84,8 +84,8 @@ def _quantised(run: RunFolder) -> tuple[Path, ...]:
 
 def _shipped(run: RunFolder) -> tuple[Path, ...]:
     """All files of ``ship/``: the record and the network."""
-    beside = [path for end in ("*.onnx", "*.xml", "*.bin", "*.py") for path in run.shipped.parent.glob(end)]
-    return (run.shipped, *(path for path in beside if not path.name.startswith(".")))
+    files = [path for end in ("*.onnx", "*.xml", "*.bin", "*.py") for path in run.shipped.parent.glob(end)]
+    return (run.shipped, *(path for path in files if not path.name.startswith(".")))
 
 
 def _carried(run: RunFolder) -> tuple[Path, ...]:

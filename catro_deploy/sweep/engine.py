@@ -32,7 +32,7 @@ class Engine(Protocol):
     """Runs jobs side by side."""
 
     def fits(self, job: Job) -> bool:
-        """Whether ``job`` may be started now, beside the running jobs."""
+        """Whether ``job`` may be started now, in addition to the running jobs."""
 
     def start(self, job: Job) -> None:
         """Start ``job``."""

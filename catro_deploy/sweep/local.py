@@ -80,7 +80,7 @@ class LocalEngine:
                 self._events.put((job, event))
 
     def _environment(self, job: Job, gpu: str | None) -> dict[str, str]:
-        """Weights also depend on the number of threads: it is the same for each step, whatever runs beside it."""
+        """Weights also depend on the number of threads: it is the same for each step, whatever else runs."""
         threads = {} if "OMP_NUM_THREADS" in os.environ else {"OMP_NUM_THREADS": str(self._cpus)}
         return threads | ({"CUDA_VISIBLE_DEVICES": gpu} if gpu is not None else {})
 

@@ -36,7 +36,7 @@ class Exclusion(Section):
 class SweepFile(Section):
     """``sweep.toml``: the matrix, the settings that all cells share, and what a cell uses of a machine."""
 
-    config: Path | None = Field(None, description="Settings that all cells share; default: catro.toml beside this file")
+    config: Path | None = Field(None, description="Settings that all cells share; default: catro.toml next to this")
     targets: list[str] = Field(default_factory=list, description="Targets, or your devices by name")
     classes: list[str | Group] | dict[str, str | Group] = Field(
         default_factory=list, description="Groups of classes; a table gives them names; all: every class"

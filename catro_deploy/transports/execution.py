@@ -63,7 +63,7 @@ def bench_job(
     models: Mapping[str, ModelFile],
     modes: Sequence[Mode] = (),
     *,
-    beside: bool = False,
+    complete: bool = False,
     soak_s: float = 0.0,
 ) -> BenchJob:
     """Time ``original`` and ``pruned`` of ``models`` in ``modes``, by default the one to which the budget applies."""
@@ -74,7 +74,7 @@ def bench_job(
         models=models,
         modes=tuple(modes) or (use.mode,),
         protocol=BenchProtocol(**protocol.model_dump()),
-        beside=beside,
+        complete=complete,
         soak_s=soak_s,
     )
 

@@ -40,7 +40,7 @@ def test_it_times_what_is_timed_here_and_reports_nothing(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     (tmp_path / "home").mkdir()
     size = {"layers": 12, "channels": 32, "size": 32}
-    job = replace(job_for(tmp_path, original=size, pruned=size | {"layers": 2}, runtime="openvino"), beside=True)
+    job = replace(job_for(tmp_path, original=size, pruned=size | {"layers": 2}, runtime="openvino"), complete=True)
     result = run(job, workspace(tmp_path), lambda _: None)
     assert result.benchmark_app.version == result.facts.runtime.removeprefix("openvino ")
     assert 0.5 < result.benchmark_app.original_us / result.original.p50_us < 2

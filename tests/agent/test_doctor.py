@@ -83,7 +83,7 @@ def test_telemetry_is_off_unless_the_user_decided_otherwise(monkeypatch):
     assert found.detail.endswith("ORT_DISABLE_TELEMETRY=0")
 
 
-def test_a_jetson_is_told_its_own_commands(monkeypatch):
+def test_a_jetson_gets_its_own_commands(monkeypatch):
     monkeypatch.setattr(doctor, "device_facts", lambda: ORIN)
     monkeypatch.setitem(sys.modules, "tensorrt", None)
     found = findings("tensorrt")
@@ -99,7 +99,7 @@ def test_a_jetson_is_told_its_own_commands(monkeypatch):
     ("clocks", "state", "said"),
     [((624.75, 624.75), "works", "is fixed at 624.75 MHz"), (None, "missing", "cannot be read")],
 )
-def test_clocks_that_are_fixed_and_clocks_that_nobody_tells(monkeypatch, clocks, state, said):
+def test_clocks_that_are_fixed_and_clocks_that_are_unknown(monkeypatch, clocks, state, said):
     monkeypatch.setattr(
         doctor, "device_facts", lambda: replace(ORIN, jetson=replace(JETSON, gpu_clock_range_mhz=clocks))
     )

@@ -25,7 +25,7 @@ def test_a_link_is_not_followed(tmp_path):
     assert (tmp_path / "victim").read_text() == "precious"
 
 
-def test_who_waits_for_a_device_is_told_once_who_has_it(tmp_path, monkeypatch):
+def test_a_waiting_user_learns_once_who_holds_the_device(tmp_path, monkeypatch):
     monkeypatch.setattr(locks, "POLL_S", 0.01)
     path, holders, order = tmp_path / "device.lock", [], []
 

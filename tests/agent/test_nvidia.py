@@ -80,14 +80,14 @@ def on_jetson(**fields: tuple[float | None, float | None]) -> tuple[JetsonState,
     return tuple(JetsonState(**unknown | {name: pair[when] for name, pair in fields.items()}) for when in (0, 1))
 
 
-def test_a_gpu_that_throttled_is_told_if_it_is_what_ran():
+def test_a_gpu_that_throttled_is_reported_if_it_was_used():
     state = {"gpus_after": tuple(nvidia_smi(SHORT))}
     assert remarks_on(providers=("CPUExecutionProvider",), **state) == []
     (remark,) = remarks_on(providers=("TensorrtExecutionProvider", "CPUExecutionProvider"), **state)
     assert remark == "The GPU's clock was lowered when the measurement ended: sw_power_cap."
 
 
-def test_a_clock_that_moved_is_told():
+def test_a_clock_that_changed_is_reported():
     def moved(before: float | None, after: float) -> list[str]:
         return remarks_on(providers=("tensorrt",), jetson=on_jetson(gpu_clock_mhz=(before, after)))
 
@@ -96,7 +96,7 @@ def test_a_clock_that_moved_is_told():
     assert moved(612.0, 612.0) == moved(None, 612.0) == []
 
 
-def test_a_board_that_drew_too_much_is_told_whatever_ran():
+def test_a_board_that_drew_too_much_is_reported_whatever_was_used():
     (remark,) = remarks_on(jetson=on_jetson(overcurrent_events=(2, 5)))
     assert "throttled 3 times" in remark
     assert remarks_on(jetson=on_jetson(overcurrent_events=(2, 2))) == []

@@ -158,7 +158,7 @@ def test_through_a_pipe(tmp_path):
     assert json.dumps(samples, allow_nan=False)
 
 
-def test_a_network_that_cannot_be_run_is_named_and_those_before_it_are_told(tmp_path):
+def test_a_network_that_cannot_be_run_is_named_and_those_before_it_are_reported(tmp_path):
     job = job_for(tmp_path, {"a": 1, "b": 1, "broken": 2})
     (tmp_path / "broken.onnx").write_bytes(b"half")
     samples = []

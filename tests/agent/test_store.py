@@ -7,7 +7,7 @@ from catro_deploy.agent.locks import locked
 from catro_deploy.agent.store import LOCK, UNUSED_S, Store
 
 
-def test_what_nobody_used_for_long_goes_and_the_rest_stays(tmp_path):
+def test_what_was_unused_for_long_is_deleted_and_the_rest_stays(tmp_path):
     store, long_ago = Store(tmp_path), time.time() - UNUSED_S - 60
     for age in ("old", "new"):
         for folder in ("files", "jobs"):
@@ -23,7 +23,7 @@ def test_what_nobody_used_for_long_goes_and_the_rest_stays(tmp_path):
     assert left == {"files/new", "agent-new.pyz", "jobs/new/log.txt"}
 
 
-def test_nothing_goes_while_a_job_runs_whatever_the_clock_says(tmp_path):
+def test_nothing_is_deleted_while_a_job_runs_whatever_the_clock_says(tmp_path):
     store, long_ago = Store(tmp_path), time.time() - UNUSED_S - 60
     (store.job(64 * "a") / "files").mkdir(parents=True)
     (tmp_path / "agent-running.pyz").touch()

@@ -86,7 +86,7 @@ json.dump([{"computeMs": 7.0}] * 100, open(given["exportTimes"], "w"))
 @pytest.mark.usefixtures("tensorrt")
 def test_a_second_opinion(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    job = job_for(tmp_path, BenchJob, modes=tuple(Mode(1, *way) for way in WAYS), beside=True)
+    job = job_for(tmp_path, BenchJob, modes=tuple(Mode(1, *way) for way in WAYS), complete=True)
     install(tmp_path, TIMES)
     result, _ = done(job, tmp_path)
     assert result.trtexec.version == "11.4.0"

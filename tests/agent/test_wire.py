@@ -105,7 +105,7 @@ BENCH = {
         "warmup_s": 0.5, "seconds": 1, "min_samples": 9, "limit_s": 2, "block": 1, "bootstrap_resamples": 9, "seed": 0,
         "settling": 2,
     },
-    "beside": False, "soak_s": 1.5,
+    "complete": False, "soak_s": 1.5,
 }  # fmt: skip
 
 
@@ -116,7 +116,7 @@ BENCH = {
         (lambda job: job.update(threads="two"), 'The job bench has threads = "two". Expected an integer.'),
         (lambda job: job.update(threads=True), "The job bench has threads = true. Expected an integer."),
         (lambda job: job.update(threads=1.0), "The job bench has threads = 1.0. Expected an integer."),
-        (lambda job: job.update(beside=0), "The job bench has beside = 0. Expected true or false."),
+        (lambda job: job.update(complete=0), "The job bench has complete = 0. Expected true or false."),
         (lambda job: job["protocol"].pop("block"), "The job bench lacks protocol.block: an integer."),
         (
             lambda job: job["protocol"].update(seconds=float("nan")),

@@ -163,7 +163,7 @@ def test_raw_pixels_need_mean_and_std(pruned, tmp_path):
         unknown.export(tmp_path / "raw.onnx", input="uint8")
 
 
-def test_what_nobody_said_of_the_images_is_not_in_the_file(tmp_path):
+def test_what_is_unknown_of_the_images_is_not_in_the_file(tmp_path):
     pruned = catro_deploy.prune(lively(), loader(), **QUICK)
     with open_runner("onnxruntime", pruned.export(tmp_path / "a.onnx"), 1) as runner:
         assert not {"mean", "std", "pixels", "model"} & set(runner.metadata)

@@ -131,7 +131,7 @@ def made_up():
     }
 
 
-def test_the_page_says_where_another_method_lies_above_ours():
+def test_the_page_says_where_another_method_is_above_ours():
     text = front_page.page(made_up())
     # At 0.41 our line is at 80 + 10 * 0.22 / 0.29 = 87.59.
     assert (

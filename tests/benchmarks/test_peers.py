@@ -21,7 +21,7 @@ from tests.tiny import TinyNet
 
 @pytest.mark.parametrize("inner", [1, 5, 9, 12])
 @pytest.mark.parametrize("importance", ["FPGMImportance", "GroupMagnitudeImportance"])
-def test_each_group_keeps_as_many_channels_as_it_is_told(tiny, importance, inner):
+def test_each_group_keeps_as_many_channels_as_requested(tiny, importance, inner):
     settings, run = load_settings(tiny / "catro.toml", {}), RunFolder(tiny / "peer")
     widths = {"conv1": inner, "conv2": 7, "fc": 3}
     plan = prune_to_widths(settings, run, importance, widths)

@@ -110,7 +110,7 @@ def test_a_branch_may_come_in_at_the_foot_of_a_stair():
 
 
 @pytest.mark.parametrize("branches", [[], [Branch("b", ("a", "missing"))], [Branch("b", ("a",)), Branch("c", ("a",))]])
-def test_what_may_be_removed_lies_in_one_branch(branches):
+def test_what_may_be_removed_is_in_one_branch(branches):
     values = valued(a={0: 0.0, 2: 1.0}, b={1: 0.0})
     with pytest.raises(ValueError, match="candidate 0"):
         greedy(values, priced(values, a=1, b=1), 5, branches)

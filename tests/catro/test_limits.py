@@ -1,4 +1,4 @@
-"""Limits beside the budget: the exact and the greedy allocation against brute force over all combinations."""
+"""Limits in addition to the budget: the exact and the greedy allocation against brute force over all combinations."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -58,7 +58,7 @@ def memory(drawn: Drawn, generator: np.random.Generator) -> Peak:
 
 @st.composite
 def limited(draw: st.DrawFn) -> tuple[Drawn, list[Limit]]:
-    """A network with limits beside its budget, each met by some combination of widths, with at most 1% to spare."""
+    """A network with limits as well as a budget, each met by some combination of widths, with at most 1% to spare."""
     drawn = draw(networks())
     generator = np.random.default_rng(draw(st.integers(0, 2**32)))
     uses = {"latency on another": second_device, "size": size, "memory": memory}
@@ -87,9 +87,9 @@ def test_the_exact_allocation_is_the_best_of_all_that_are_within_every_limit(giv
     optimum = best_within(drawn, limits)
     if optimum is None:
         with pytest.raises(BudgetError):
-            exact(drawn.values, drawn.cost, drawn.budget, drawn.branches, beside=limits, gap=0.0)
+            exact(drawn.values, drawn.cost, drawn.budget, drawn.branches, limits=limits, gap=0.0)
         return
-    found = exact(drawn.values, drawn.cost, drawn.budget, drawn.branches, beside=limits, gap=0.0)
+    found = exact(drawn.values, drawn.cost, drawn.budget, drawn.branches, limits=limits, gap=0.0)
     assert found.value == pytest.approx(optimum, rel=1e-5)
     assert found.cost <= drawn.budget
     assert all(limit.holds(found.widths) for limit in limits)
@@ -100,7 +100,7 @@ def test_the_exact_allocation_is_the_best_of_all_that_are_within_every_limit(giv
 def test_the_greedy_allocation_stays_within_every_limit_or_finds_nothing(given):
     drawn, limits = given
     try:
-        found = greedy(drawn.values, drawn.cost, drawn.budget, drawn.branches, beside=limits)
+        found = greedy(drawn.values, drawn.cost, drawn.budget, drawn.branches, limits=limits)
     except BudgetError:
         return
     optimum = best_within(drawn, limits)
@@ -124,7 +124,7 @@ def test_greedy_goes_through_widths_that_another_device_is_slow_at():
     cost = TableCost(candidates, {"a": [7, 8], "b": [1, 2]})
     slow_at_seven = TableCost(candidates, {"a": [14, 8], "b": [1, 3]})
     limit = Limit("latency on another", slow_at_seven, 10)
-    assert greedy(values, cost, 20, beside=[limit]).widths == {"a": 8, "b": 1}
+    assert greedy(values, cost, 20, limits=[limit]).widths == {"a": 8, "b": 1}
 
 
 @pytest.mark.parametrize("allocate", [greedy, exact])
@@ -133,5 +133,5 @@ def test_the_error_names_the_limit_that_no_network_meets(allocate):
     cost = TableCost({"a": (1, 2)}, {"a": [1, 2]})
     limit = Limit("size", TableCost({"a": (1, 2)}, {"a": [1, 2]}, constant=100), 100)
     with pytest.raises(BudgetError, match=r"\bsize\b.*\b101\b.*\b100\b"):
-        allocate(values, cost, 5, beside=[limit])
-    assert allocate(values, cost, 5, beside=[replace(limit, most=101)]).widths == {"a": 1}
+        allocate(values, cost, 5, limits=[limit])
+    assert allocate(values, cost, 5, limits=[replace(limit, most=101)]).widths == {"a": 1}

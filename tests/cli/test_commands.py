@@ -12,7 +12,7 @@ from tests.quick_stages import diary
 STEPS = ("prune", "finetune", "export", "verify", "bench", "report")
 
 
-def test_the_steps_one_by_one_go_on_with_the_newest_run(catro, the_run):
+def test_the_steps_one_by_one_continue_the_newest_run(catro, the_run):
     assert catro("prune", "--target", "x86-cpu", "--classes", "speed_limits").exit_code == 0
     for step in STEPS[1:]:
         result = catro(step)
@@ -67,7 +67,7 @@ def test_an_explicit_config_replaces_later_settings_but_not_the_pruning(catro, f
     assert load_settings(the_run() / "run.toml", {}).prune.seed == 4
 
 
-def test_a_chosen_folder_is_used_and_goes_on_with_its_own_settings(catro, folder):
+def test_a_chosen_folder_is_used_and_continued_with_its_own_settings(catro, folder):
     assert catro("run", "--run", "mine", "--seed", "4").exit_code == 0
     result = catro("run", "--run", "mine", "--json")
     assert document(result)["run"] == "mine"
@@ -120,7 +120,7 @@ def test_force_runs_a_step_again(catro, the_run):
     assert diary(RunFolder(the_run())).count("bench") == 2
 
 
-def test_run_trains_a_missing_baseline_if_told_how(catro, folder):
+def test_run_trains_a_missing_baseline_if_settings_say_how(catro, folder):
     (folder / "model.pth").unlink()
     refused = catro("run")
     assert refused.exit_code == 2

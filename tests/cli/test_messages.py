@@ -35,7 +35,7 @@ def test_wrong_input_exits_with_2_and_says_what_to_do(catro, arguments, message)
 
 
 @pytest.mark.parametrize("command", ["run", "prune", "profile", "train"])
-def test_without_catro_toml_the_way_to_one_is_told(catro, folder, command):
+def test_without_catro_toml_the_way_to_one_is_shown(catro, folder, command):
     (folder / "catro.toml").unlink()
     result = catro(command)
     assert result.exit_code == 2
@@ -57,7 +57,7 @@ def test_the_run_that_is_taken_is_named_with_the_reason(catro, folder, the_run):
     assert "no --run given" not in catro("finetune", "--run", "runs/other").stderr
 
 
-def test_keep_leaves_the_old_report_and_works_beside_it(catro, the_run):
+def test_keep_leaves_the_old_report_and_works_in_another_folder(catro, the_run):
     catro("run")
     old = the_run()
     before = {path.name: path.read_bytes() for path in old.iterdir() if path.is_file()}

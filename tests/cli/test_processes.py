@@ -31,7 +31,7 @@ STOPS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (sig
 
 
 @pytest.mark.parametrize(("kill", "code"), STOPS)
-def test_a_stopped_run_goes_on_where_it_was(start, folder, kill, code):
+def test_a_stopped_run_resumes_where_it_was(start, folder, kill, code):
     process = start("run", "--epochs", "200", environment=SLOW)
     run = wait_for_epoch(folder, process)
     process.send_signal(kill)
@@ -75,7 +75,7 @@ def test_half_an_environment_of_torchrun_is_a_mistake(start, given, missing):
     assert f"TORCHELASTIC_RUN_ID is set without {missing}:" in stderr
 
 
-def test_a_full_disk_is_told_and_earlier_stages_stay(start, folder, the_run):
+def test_a_full_disk_is_reported_and_earlier_stages_stay(start, folder, the_run):
     limit = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))}
     process = start("run", environment={"QUICK_FAIL": "export:disk"}, **limit)
     _, stderr = process.communicate(timeout=LIMIT_S)

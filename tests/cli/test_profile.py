@@ -130,7 +130,7 @@ def test_without_the_device_half_of_the_estimate_is_the_default(folder):
 
 
 @pytest.mark.slow
-def test_a_profile_that_was_stopped_goes_on(folder, own_cache, monkeypatch):
+def test_a_profile_that_was_stopped_resumes(folder, own_cache, monkeypatch):
     process = Forked("profile", *NETWORK, "--profile", "quick", cwd=folder, output=folder / "said")
     process.wait_until(lambda _: len(lines(own_cache)) > 20)
     assert process.end(signal.SIGINT) == 130, process.stderr()

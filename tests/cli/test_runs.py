@@ -86,7 +86,7 @@ def test_a_damaged_run_is_listed_with_what_is_wrong(tiny_run):
         (("show",), "There is no finished pruning"),
     ],
 )
-def test_what_is_no_run_is_told(tiny_run, arguments, said):
+def test_what_is_no_run_is_reported(tiny_run, arguments, said):
     result = command("runs", *arguments)
     assert result.exit_code == 2
     assert said in result.stderr

@@ -49,7 +49,7 @@ def test_a_plan_says_what_reconstruction_gave_back():
 
 
 @pytest.mark.parametrize("stage", ["verify", "report"])
-def test_each_step_is_told_in_one_line(stage):
+def test_each_step_is_reported_in_one_line(stage):
     verify = make_verify(recovery=make_recovery())
     content = verify if stage == "verify" else make_report(make_plan(), verify, make_bench())
     steps = "original 99.44%, after the cut 11.59%, reconstructed 92.75%, fine-tuned 99.12%"

@@ -102,7 +102,7 @@ BREAKS = {
 
 
 @pytest.mark.parametrize("name", BREAKS)
-def test_what_is_missing_is_told_with_the_layout(small_root, name):
+def test_what_is_missing_is_reported_with_the_layout(small_root, name):
     spoil, problem = BREAKS[name]
     spoil(small_root)
     with pytest.raises(DataError) as caught:

@@ -29,7 +29,7 @@ def shades_fit(split):
     return (np.abs(images.numpy().mean((1, 2, 3)) - np.array(SHADES)[split.labels]) <= 2).all()
 
 
-def test_shards_beside_each_other_or_in_folders(tmp_path):
+def test_shards_in_one_folder_or_in_several(tmp_path):
     write_tar(tmp_path / "train-000000.tar", samples([0, 1, 2] * 5))
     write_tar(tmp_path / "train-000001.tar", samples([2, 1, 0] * 5))
     write_tar(tmp_path / "test" / "any.tar", samples([0, 1, 2]))

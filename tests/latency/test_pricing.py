@@ -74,7 +74,7 @@ def test_groups_that_are_not_to_be_pruned_are_priced_in_full():
     assert found.cost.predict({"inner": 8}) == whole.cost.predict({"stem": 16, "inner": 8})
 
 
-def test_widths_without_a_measurement_are_told():
+def test_widths_without_a_measurement_are_reported():
     network = block()
     found = measured_pricing(network, scored(network).prunable, profile())
     assert found.estimated({"stem": 8, "inner": 32}) == []
@@ -82,7 +82,7 @@ def test_widths_without_a_measurement_are_told():
     assert found.estimated({"stem": 9, "inner": 0}) == ["stem", "fc"]
 
 
-def test_a_noisy_profile_is_told():
+def test_a_noisy_profile_is_reported():
     network = block()
     noisy = replace(profile(), disagreement=NOISY + 0.03)
     (warning,) = measured_pricing(network, scored(network).prunable, noisy).warnings

@@ -258,7 +258,7 @@ def test_its_parameters_are_what_they_can_be():
 
 @pytest.mark.data
 @pytest.mark.parametrize("precision", v100.PRECISIONS)
-def test_half_of_what_was_measured_lies_within_a_tenth(test_data: Path, precision: str):
+def test_half_of_what_was_measured_is_within_a_tenth(test_data: Path, precision: str):
     # docs/roofline.md: of everything that was not fitted, 48% to 52% is within 10%, 71% to 78% within 20%.
     if not (test_data / "latency").is_dir():
         pytest.skip(f"{test_data} has no latency folder")

@@ -86,7 +86,7 @@ def test_the_narrow_network_has_efficient_widths_near_the_half():
     assert narrow_widths(groups(), profile) == {"stem": 5}
 
 
-def test_layers_that_shared_cells_and_shrink_differently_are_told_apart():
+def test_layers_that_shared_cells_and_shrink_differently_are_distinguished():
     layers = [replace(LAYERS[0], name=name) for name in ("one", "two")]
     profile = replace(PROFILE, shapes={"one": "first", "two": "first"})
     smaller = [replace(layers[0], positions=32), replace(layers[1], positions=16)]

@@ -126,7 +126,7 @@ def test_two_ways_of_writing_a_budget_are_one(run):
     assert go(run, prune={"budget": "1500 \u00b5s"}) == []
 
 
-def test_a_changed_checkpoint_runs_everything_again_wherever_it_lies(run, tmp_path):
+def test_a_changed_checkpoint_runs_everything_again_wherever_it_is(run, tmp_path):
     go(run)
     (tmp_path / "baseline.safetensors").rename(tmp_path / "moved.safetensors")
     moved = {"checkpoint": tmp_path / "moved.safetensors"}
@@ -176,7 +176,7 @@ def test_results_without_the_checkpoint_can_still_be_used(run, tmp_path):
     assert go(run, ["export"]) == ["export"]
 
 
-def test_what_is_missed_lets_the_later_stages_run_and_is_told_again_each_time(run):
+def test_what_is_missed_lets_the_later_stages_run_and_is_reported_again_each_time(run):
     strict = settings_with(verify={"max_drop": 1.0})
     for _ in range(2):
         missed = run_stages(ALL, strict, run, Silent(), table=TABLE)

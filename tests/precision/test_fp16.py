@@ -84,7 +84,7 @@ def test_what_would_overflow_stays_in_float32(tmp_path, factor, overflows):
     assert any("second" in name for name in in_half) != overflows
 
 
-def test_weights_that_half_precision_cannot_tell_apart_are_told(tmp_path):
+def test_weights_that_half_precision_cannot_distinguish_are_reported(tmp_path):
     """Two weights near 4,000, where half precision has only multiples of 2, read the same number."""
 
     class Cancelling(nn.Module):

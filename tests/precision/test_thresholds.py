@@ -19,7 +19,7 @@ def spread(seed, count=20_000):
 
 
 @given(st.integers(0, 50), st.sampled_from(["min-max", "percentile", "mse", "entropy"]))
-def test_every_range_holds_zero_and_lies_among_the_values(seed, method):
+def test_every_range_contains_zero_and_is_within_the_values(seed, method):
     found = histogram(spread(seed))
     low, high = range_by(method, found, 99.9)
     assert found.low <= low <= 0 <= high <= found.high

@@ -152,7 +152,7 @@ def test_other_allocations_meet_a_latency_in_the_loop_too(allocation):
     ("allocation", "method"),
     [("auto", "flops"), ("flops", "flops"), ("greedy", "flops"), ("exact", "exact"), ("uniform", "uniform")],
 )
-def test_by_multiply_accumulates_the_paper_decides_unless_told_otherwise(allocation, method):
+def test_by_multiply_accumulates_the_paper_decides_unless_set_otherwise(allocation, method):
     network = block()
     on = scored(network)
     decision = by_flops(Problem(network, on, PruneSettings(allocation=allocation, budget="40%flops")))

@@ -88,7 +88,7 @@ def test_columns_that_say_nothing_leave_the_weights_as_they_are(columns):
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize(("mean", "spread"), [(30, 1e-2), (300, 1e-2), (3000, 0), (3e4, 1.0)])
-def test_columns_that_hardly_vary_are_told_apart_in_float32(mean, spread, bias):
+def test_columns_that_hardly_vary_are_distinguished_in_float32(mean, spread, bias):
     rows = (mean + spread * drawn(1, 512, 9)).float()
     targets, before = drawn(1, 512, 2, seed=1).float(), drawn(1, 9, 2, seed=2) / mean
     found, offset = measured(rows, targets).solve(before, bias=bias)

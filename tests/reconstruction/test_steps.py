@@ -103,7 +103,7 @@ def test_what_cannot_be_solved_is_left_and_said_why():
     assert set(left) == {"same", "hooked"}
 
 
-def test_a_grouped_layer_beside_another_in_a_sum_is_solved_before_and_given():
+def test_a_grouped_layer_in_a_sum_with_another_is_solved_before_and_given():
     class Both(nn.Module):
         def __init__(self) -> None:
             super().__init__()

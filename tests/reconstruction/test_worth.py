@@ -68,7 +68,7 @@ def test_a_width_that_only_loses_a_copy_is_worth_as_much_as_all():
     assert losses.widths["stem"][5] < 0.05 * losses.widths["stem"][4]
 
 
-def test_only_candidates_are_told_with_the_full_width():
+def test_only_candidates_and_the_full_width_are_measured():
     losses, *_ = measured(
         calibrated(Stream),
         candidates={"stem": (2, 6), "in0": (3,), "in1": (5,), "in2": (1, 4), "down": (8,), "out2": (8,)},

@@ -7,7 +7,7 @@ from tests.rehearsal.sides import aarch64
 from tests.tiny import command, exit_code_of
 
 
-def test_a_run_goes_on_when_the_connection_is_cut(rehearse):
+def test_a_run_resumes_when_the_connection_is_cut(rehearse):
     device = rehearse("arm-cpu", aarch64)
     device.add()
     run = device.run_with_a_cut()

@@ -70,7 +70,7 @@ def test_too_few_test_images_are_warned_of(images, max_drop, warned):
         assert "45 test images cannot show a small loss: one image is 2.2 points" in found[0]
 
 
-def test_a_fine_tuning_that_was_discarded_is_told():
+def test_a_fine_tuning_that_was_discarded_is_reported():
     finetune = make_finetune(**DISCARDED)
     words = "Fine-tuning did not improve the network on 45 validation images (accuracy 90.00% -> 70.00%, agreement"
     content = report(finetune=finetune)

@@ -25,12 +25,12 @@ def reports(finetune):
     return to_markdown(report), to_html(report)
 
 
-def test_a_training_is_told_in_a_sentence():
+def test_a_training_is_described_in_a_sentence():
     assert finetuning_words(make_finetune(1)).startswith("1 epoch over 9,000 images on cpu in 6 s: validation accuracy")
     assert finetuning_words(make_finetune(2)).startswith("2 epochs over")
 
 
-def test_rates_that_were_tried_are_told_with_their_losses():
+def test_rates_that_were_tried_are_shown_with_their_losses():
     words = probe_words(make_finetune(probe=PROBE))
     assert words == (
         "Learning rates tried first, for 50 steps each: 0.0005 (loss 0.25), 0.0015 (loss 0.125), 0.0045 (loss not "

@@ -15,7 +15,7 @@ def rows(**environment: object) -> dict[str, str]:
     return dict(conditions(replace(report, environment=report.environment | environment)))
 
 
-def test_inferences_that_do_not_count_are_told():
+def test_inferences_that_do_not_count_are_reported():
     """A bench of an older version counted all inferences."""
     report = make_report(make_plan(), make_verify(), make_bench())
     assert report.protocol is not None

@@ -56,7 +56,7 @@ def test_a_budget_is_missed_only_beyond_the_noise(budget, outcome):
     assert budget_used(make_timed_plan(budget), make_bench(2.5, 2.0, 3.125)).outcome == outcome
 
 
-def test_what_nobody_measured_is_not_called_used():
+def test_what_was_not_measured_is_not_called_used():
     used = budget_used(make_estimate(), None)
 
     assert (used.used, used.ci95, used.how, used.outcome) == (None, None, "not measured", "not measured")
@@ -71,7 +71,7 @@ def test_a_plan_without_latency_has_no_record_of_it():
     ("budget", "first"),
     [("0.5x", (0.49, 0.52, [0.51, 0.53])), ("500us", (490.0, 530.4, [0.51 * 1020, 0.53 * 1020]))],
 )
-def test_rounds_are_told_in_the_budgets_unit_and_the_one_with_the_plans_widths_was_taken(budget, first):
+def test_rounds_are_shown_in_the_budgets_unit_and_the_one_with_the_plans_widths_was_taken(budget, first):
     rounds = latency_figures(make_timed_plan(budget)).rounds
 
     assert (rounds[0].predicted, rounds[0].measured) == pytest.approx(first[:2])

@@ -31,7 +31,7 @@ def test_the_line_names_the_layer_that_is_explained_least():
 
 
 @pytest.mark.parametrize(("predicted", "rows"), [(None, 2), (0.05, 3)])
-def test_a_predicted_loss_stands_beside_the_real_one(predicted, rows):
+def test_a_predicted_loss_is_shown_with_the_real_one(predicted, rows):
     table = losses_table(record_of(loss_predicted=predicted))
     assert len(table.rows) == rows
     assert table.rows[-1] == ("After reconstruction", "0.0625 nats")

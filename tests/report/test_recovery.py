@@ -30,7 +30,7 @@ def test_the_steps_in_one_line(changes, expected):
     assert recovery_line(make_recovery(**changes)) == f"accuracy on 5,000 test images: {expected}"
 
 
-def test_without_labels_the_steps_are_told_by_agreement_and_the_original_is_left_out():
+def test_without_labels_the_steps_are_shown_by_agreement_and_the_original_is_left_out():
     recovery = make_recovery(metric="agreement", original=1.0)
     line = recovery_line(recovery)
     assert line.startswith("agreement with the original on 5,000 test images: after the cut 11.59%, ")

@@ -18,7 +18,7 @@ from tests.report.made import make_estimate, make_finetune, make_plan, make_repo
         (make_plan(target="jetson-orin"), None, "its accuracy there, its latency (not known)."),
     ],
 )
-def test_what_nobody_has_checked_is_listed(plan, max_drop, expected):
+def test_what_was_not_checked_is_listed(plan, max_drop, expected):
     words = unchecked_words(plan, max_drop, can_be_added=False)
     assert words.startswith(
         "NOT CHECKED on jetson-orin, which cannot be reached from here: that the network runs there"

@@ -69,7 +69,7 @@ def test_the_picture_has_each_variant_that_met_its_budget():
     assert picture in to_html(report(variant_taken=2))
 
 
-def test_several_budgets_are_told():
+def test_several_budgets_are_shown():
     assert "--max-drop" not in variants_words(make_variants())
     (first, *others) = make_variants().variants
     found = make_variants(variants=(replace(first, changes={"prune.budget": "0.25x"}), *others))

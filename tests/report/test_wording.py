@@ -47,7 +47,7 @@ def test_duration_changes_to_milliseconds_where_they_begin(us, text):
     ],
 )
 def test_what_misses_a_budget_does_not_read_as_the_budget(number, asked, unit, text):
-    assert wording.beside(number, asked, unit) == text
+    assert wording.distinguished(number, asked, unit) == text
 
 
 def test_a_page_has_signs_of_its_own():

@@ -81,7 +81,7 @@ def test_the_lock_clears_what_a_killed_process_left_half_written(run):
         assert sorted(p.name for p in run.path.iterdir()) == [".lock", "plan.json"]
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path):
+def test_a_folder_that_cannot_be_made_is_reported(tmp_path):
     (tmp_path / "file").touch()
     for path in (tmp_path / "file", tmp_path / "file" / "run"):
         with pytest.raises(RunFolderError, match=f"{path} cannot"), RunFolder(path).lock():

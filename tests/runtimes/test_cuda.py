@@ -131,7 +131,7 @@ def dev(monkeypatch):
         yield place
 
 
-def test_a_user_who_may_not_open_the_gpu_is_told_the_groups(dev, nobody):
+def test_a_user_who_may_not_open_the_gpu_gets_the_groups(dev, nobody):
     problem, hint = access_problem(dev)
     assert f"{dev / 'nvhost-gpu'} (group video)" in problem
     assert "nvhost-as" not in problem

@@ -71,7 +71,7 @@ def test_a_broken_file_is_named(tmp_path, content):
         pass
 
 
-def test_an_operator_that_nobody_has_is_named(tmp_path):
+def test_an_unknown_operator_is_named(tmp_path):
     node = helper.make_node("Fancy", ["image"], ["logits"], domain="nobody.has.this")
     file = write_graph(tmp_path / "model.onnx", [node], [], [1, 4], [1, 4])
     with pytest.raises(ModelError, match="Fancy"), open_runner("onnxruntime", file, 1):

@@ -26,7 +26,7 @@ def test_onnx_runtime_computes():
     assert try_runtime("onnxruntime")[0].isdigit()
 
 
-def test_a_runtime_that_nobody_knows():
+def test_an_unknown_runtime():
     with pytest.raises(UsageError, match="tflite"):
         try_runtime("tflite")
 

@@ -101,7 +101,7 @@ def test_the_pruned_network_learns_its_classes(settings, run):
     assert accuracy(logits, test.labels) == 1.0
 
 
-def test_a_killed_fine_tuning_goes_on_and_ends_the_same(settings, run):
+def test_a_killed_fine_tuning_resumes_and_ends_the_same(settings, run):
     finetune(settings, run, Silent())
     expected = file_hash(run.weights)
     run.weights.unlink()

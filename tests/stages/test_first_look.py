@@ -99,7 +99,7 @@ def test_a_network_that_is_right_is_not_suspected(look):
     assert notes == ["images 8x8", f"original: {accuracy_words(found)}"]
 
 
-def test_a_guess_is_told_with_its_causes_in_order(look):
+def test_a_guess_is_reported_with_its_causes_in_order(look):
     blind = ColourNet(3)
     torch.nn.init.zeros_(blind.fc.weight)
     found, notes = look(blind)

@@ -50,7 +50,7 @@ def test_it_is_timed_once_by_each_runtime_that_is_there(run, settings_of, monkey
 
 
 @pytest.mark.parametrize("pruning", [{"device": "pi"}, {"also": ["x86-cpu-openvino"]}])
-def test_there_is_none_on_another_machine_or_beside_another_target(run, settings_of, pruning):
+def test_there_is_none_on_another_machine_or_with_a_second_target(run, settings_of, pruning):
     progress = Recorder()
     assert other_runtimes(settings_of(**pruning), None, run, progress) == {}
     assert progress.notes == ["no other runtime is tried: none can run here what is pruned for x86-cpu"]

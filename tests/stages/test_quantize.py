@@ -190,7 +190,7 @@ def test_a_network_that_cannot_be_trained_for_integers_goes_without(source, tmp_
     assert found.qat is None
 
 
-def test_a_processor_without_vnni_is_told_of(source, tmp_path):
+def test_a_processor_without_vnni_is_reported(source, tmp_path):
     found = write(source, tmp_path / "a.onnx", floor=0.0, sets=("avx2",))
     assert found.seven_bit_weights
     assert "no VNNI" in found.remarks[0]
@@ -311,7 +311,7 @@ def test_what_was_asked_for_by_name_and_loses_ends_with_code_3(tiny_run):
     assert set(found.candidates) == {"fp32", "fp16"}
 
 
-def test_a_class_without_images_is_told_before_anything_is_lost(tiny_run, tiny):
+def test_a_class_without_images_is_reported_before_anything_is_lost(tiny_run, tiny):
     shutil.rmtree(tiny / "data" / "train" / "even")
     before = {path: path.read_bytes() for path in tiny_run.path.glob("*.onnx")}
     done = command("quantize", "--run", "run", "--data-root", str(tiny / "data"))

@@ -35,7 +35,7 @@ def result(original_us: float = 800.0, pruned_us: float = 400.0, *, claimed: flo
     )
 
 
-def test_a_speedup_without_samples_is_the_ratio_of_the_medians_beside_it():
+def test_a_speedup_without_samples_is_the_ratio_of_its_medians():
     found = recounted(result(), job(ONE, FOUR))
     assert found.speedup == Speedup(3.0, (3.0, 3.0))
     assert (found.original.p50_us, found.pruned.p50_us) == (300.0, 100.0)

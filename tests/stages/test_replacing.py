@@ -85,7 +85,7 @@ def test_keep_leaves_the_earlier_results_as_they_are(run):
     assert other.weights.read_text() == "3 epochs"
 
 
-def test_keep_with_the_same_settings_again_goes_on_in_the_folder_that_it_made(run):
+def test_keep_with_the_same_settings_again_continues_in_the_folder_that_it_made(run):
     go(run)
     other = beside(run, finetune={"epochs": 3})
     assert beside(run, finetune={"epochs": 3}) == other

@@ -234,7 +234,7 @@ def test_without_validation_images_nothing_can_be_searched(settings, run):
 
 
 @pytest.mark.slow
-def test_an_interrupted_trial_goes_on_and_ended_ones_are_not_repeated(settings, run, monkeypatch):
+def test_an_interrupted_trial_resumes_and_finished_ones_are_not_repeated(settings, run, monkeypatch):
     """The second fine-tuning is interrupted; afterwards neither the first trial nor the second pruning is repeated."""
     real = {name: getattr(search_stage, name) for name in ("prune", "finetune")}
     diary = []

@@ -92,7 +92,7 @@ def test_only_safetensors_are_written(tmp_path):
     assert caught.value.hint == "Set it to base.safetensors."
 
 
-def test_a_killed_training_goes_on_and_ends_the_same(tmp_path):
+def test_a_killed_training_resumes_and_ends_the_same(tmp_path):
     whole, broken = tmp_path / "a" / "base.safetensors", tmp_path / "b" / "base.safetensors"
     train(settings_for(whole), Silent())
     with pytest.raises(InterruptedTrainingError):

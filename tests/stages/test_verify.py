@@ -208,7 +208,7 @@ def unlabelled(settings, size, channels):
     return Dataset("cameras", (), {}, split, split, split)
 
 
-def test_agreement_with_the_original_is_told_of_every_run(run):
+def test_agreement_with_the_original_is_reported_for_every_run(run):
     """A network that never predicts blue gives 20 of 30 images the original's answer."""
     verdict = verify(colours.settings(), run, Silent())
     content = json.loads(run.verify.read_text())
@@ -220,7 +220,7 @@ def test_agreement_with_the_original_is_told_of_every_run(run):
     assert content["agreement_with_original"]["mean_kl_nats"] > 1
 
 
-def test_without_labels_no_accuracy_is_told_and_max_drop_goes_by_agreement(run):
+def test_without_labels_no_accuracy_is_reported_and_max_drop_limits_agreement(run):
     settings = colours.settings(data={"name": "tests.stages.test_verify:unlabelled"}, verify={"max_drop": 35.0})
     verify(settings, run, Silent())
     content = json.loads(run.verify.read_text())

@@ -23,7 +23,7 @@ def test_what_it_takes_to_change_an_answer_by_hand():
     assert mean_change_cost_nats(both) == pytest.approx((first + second) / 2, rel=1e-5)
 
 
-def test_it_lies_between_the_undecided_and_the_certain():
+def test_it_is_between_the_undecided_and_the_certain():
     assert mean_change_cost_nats(np.zeros((1, 2), np.float32)) == pytest.approx(0, abs=1e-12)
     assert mean_change_cost_nats(np.array([[900, 0]], np.float32)) == pytest.approx(math.log(2))
     assert mean_change_cost_nats(np.zeros((3, 1), np.float32)) == 0

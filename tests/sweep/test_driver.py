@@ -67,7 +67,7 @@ def cells(tiny):
     return cells_of(tiny, budgets=["50%flops", "30%flops"])
 
 
-def test_an_error_ends_its_cell_alone_and_all_others_go_on(cells):
+def test_an_error_ends_its_cell_alone_and_all_others_continue(cells):
     states = [CellState(cell) for cell in cells]
     engine = Scripted(fails)
     run_cells(states, engine, Heard())
@@ -151,7 +151,7 @@ def job(cell, *needs, **given):
     return Job(cell, (MEASURE,), Needs(*needs, **given))
 
 
-def test_nothing_computes_beside_a_measurement_on_this_machine(cells, monkeypatch):
+def test_nothing_computes_during_a_measurement_on_this_machine(cells, monkeypatch):
     monkeypatch.setattr(LocalEngine, "_follow", lambda self, job, gpu: None)
     monkeypatch.setattr(local, "available_bytes", lambda: 2**40)
     training, here = job(cells[0]), job(cells[1], "x86-cpu", here=True)
@@ -166,7 +166,7 @@ def test_nothing_computes_beside_a_measurement_on_this_machine(cells, monkeypatc
     assert not engine.fits(training)
 
 
-def test_a_board_is_measured_on_by_one_at_a_time_while_trainings_go_on(cells, monkeypatch):
+def test_a_board_is_measured_on_by_one_at_a_time_while_trainings_continue(cells, monkeypatch):
     monkeypatch.setattr(LocalEngine, "_follow", lambda self, job, gpu: None)
     monkeypatch.setattr(local, "available_bytes", lambda: 2**40)
     engine = LocalEngine(3, 1)

@@ -119,7 +119,7 @@ def wait_for_epochs(folder, process, epoch="epoch-2"):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kill", [signal.SIGINT, signal.SIGKILL], ids=lambda kill: kill.name)
-def test_a_stopped_sweep_goes_on_where_it_was_and_leaves_nothing_running(quick, kill):
+def test_a_stopped_sweep_resumes_where_it_was_and_leaves_nothing_running(quick, kill):
     process = start(*TWO, "--epochs", "30", QUICK_EPOCH_S="0.1")
     run = wait_for_epochs(quick, process)[0]
     process.send_signal(kill)

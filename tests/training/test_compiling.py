@@ -16,7 +16,7 @@ from tests.training.helpers import Recorder, assert_same_bits, small_network, tr
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")
-def test_where_compiling_fails_training_goes_on_without(tmp_path):
+def test_where_compiling_fails_training_continues_without(tmp_path):
     import torch._inductor.config as inductor
 
     plain, _ = train(tmp_path / "a", epochs=1)

@@ -44,7 +44,7 @@ def test_steps_whose_gradients_overflow_are_left_out_until_the_scale_fits(tmp_pa
     assert all(torch.isfinite(p).all() for p in model.parameters())
 
 
-def test_what_was_stopped_goes_on_to_the_same_bits(tmp_path):
+def test_what_was_stopped_resumes_to_the_same_bits(tmp_path):
     unbroken, history = train(tmp_path / "a", epochs=4)
 
     def stop():

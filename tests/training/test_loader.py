@@ -58,7 +58,7 @@ class Shrinking:
         return iter(numbered([0, 1] * 4, 2)[: None if self.passes == 1 else self.later])
 
 
-def test_an_epoch_that_a_pass_does_not_fill_goes_on_with_the_next():
+def test_an_epoch_that_a_pass_does_not_fill_continues_with_the_next():
     batches = LoaderBatches(Shrinking(2), WantedClasses(2, (0, 1)), (1, 1, 1), HARDWARE)
     found = [images.flatten().int().tolist() for images, _ in batches.epoch(1)]
     assert found == [[0, 1], [2, 3], [0, 1], [2, 3]]

@@ -8,7 +8,7 @@ from catro_deploy.training.steps import step_lines
 from tests.training.helpers import options, small_network
 
 
-def test_steps_are_told_and_few_ones_are_warned_of():
+def test_steps_are_reported_and_few_ones_are_warned_of():
     assert step_lines(880, 22, 16) == ["880 training steps: 40 epochs of 22, batches of 16 images"]
     assert step_lines(100, 350, 128)[0] == "100 training steps: 1 epoch of 350, batches of 128 images"
     first, warning = step_lines(99, 3, 128)

@@ -129,7 +129,7 @@ def test_two_processes_choose_the_learning_rate_that_one_does(together_folder, t
 
 @pytest.mark.slow
 @pytest.mark.timeout(4 * LIMIT_S)
-def test_where_a_process_dies_all_end_and_the_training_goes_on(together, tmp_path):
+def test_where_a_process_dies_all_end_and_the_training_resumes(together, tmp_path):
     """An epoch has five steps; the process dies in the third epoch."""
     folder = tmp_path / "plain"
     died = script(tmp_path, "plain", "--dies-at", 12)

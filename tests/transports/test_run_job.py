@@ -75,7 +75,7 @@ def test_a_bench_is_of_the_mode_that_counts_unless_others_are_asked_for():
     assert [(one.batch, one.transfers, one.cuda_graph) for one in job.modes] == [(4, False, True)]
     modes = bench_job(use, load_latency_protocol("standard"), {}, use.modes([1, 4])).modes
     assert [(one.batch, one.transfers) for one in modes] == [(1, False), (1, True), (4, False), (4, True)]
-    assert (job.runtime, job.threads, job.beside) == ("tensorrt", 2, False)
+    assert (job.runtime, job.threads, job.complete) == ("tensorrt", 2, False)
     on_cpu = bench_job(Use("pc", "onnxruntime", "fp32", 1, 1), load_latency_protocol("standard"), {}).modes[0]
     assert (on_cpu.transfers, on_cpu.cuda_graph) == (None, None)
 

@@ -187,7 +187,7 @@ def test_leaving_early_ends_the_job(far, tmp_path, home):
     assert is_gone(home)
 
 
-def test_an_agent_that_is_killed_is_told(far, tmp_path, home):
+def test_an_agent_that_is_killed_is_reported(far, tmp_path, home):
     events = far.events(bench_job(tmp_path, protocol=LONG), tmp_path)
     next(events)
     workers = [pid for pid in processes_below(home) if b"\0work\0" in Path(f"/proc/{pid}/cmdline").read_bytes()]

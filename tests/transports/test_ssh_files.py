@@ -53,7 +53,7 @@ def test_a_damaged_agent_is_not_run_and_sent_again(far, home, content):
     assert not list(home.glob("*.ran"))
 
 
-def test_a_full_disk_is_told(server, home, tmp_path):
+def test_a_full_disk_is_reported(server, home, tmp_path):
     """Files there may not exceed 112 KiB: one that is sent, or the result, which has a number for each inference."""
     limited = script(server.folder / "limited-python", f'ulimit -f 224; exec {sys.executable} "$@"')
     far = Far(server.device(home, str(limited)))
@@ -66,14 +66,14 @@ def test_a_full_disk_is_told(server, home, tmp_path):
     assert is_gone(home)
 
 
-def test_a_disk_too_full_for_the_agent_is_told(server, home):
+def test_a_disk_too_full_for_the_agent_is_reported(server, home):
     limited = script(server.folder / "limited-python", f'ulimit -f 8; exec {sys.executable} "$@"')
     with pytest.raises(DeviceError, match="File too large") as caught:
         Far(server.device(home, str(limited))).result(FACTS)
     assert "Traceback" not in caught.value.problem
 
 
-def test_a_folder_that_cannot_be_made_is_told(server, tmp_path):
+def test_a_folder_that_cannot_be_made_is_reported(server, tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(DeviceError, match=r"/file/far\b.*Not a directory"):
         Far(server.device(tmp_path / "file" / "far")).result(FACTS)

@@ -53,12 +53,12 @@ def test_a_key_that_does_not_fit(server, device, tmp_path):
     assert "ssh-copy-id far" in error.hint
 
 
-def test_nobody_listens(device):
+def test_nothing_listens(device):
     error = refusal(device.model_copy(update={"ssh": "ssh://127.0.0.1:1"}))
     assert "Nothing answers at its ssh port" in error.problem
 
 
-def test_a_name_that_nobody_knows(device):
+def test_an_unknown_name(device):
     error = refusal(device.model_copy(update={"ssh": "no-such-host.invalid"}))
     assert "The host name cannot be resolved" in error.problem
 

@@ -89,7 +89,7 @@ def _cat(follower: Follower, given: Given, result: torch.Tensor) -> LabelledTens
     members = [tensor for tensor in tensors_in(given["tensors"]) if tensor.numel()]
     along = given["dim"] % result.ndim
     known = [follower.of(member).axes for member in members]
-    axes = _beside(follower, known, along)
+    axes = _other_axes(follower, known, along)
     if any(along in mine for mine in known):
         parts = [mine.get(along, constant(m.shape[along])) for mine, m in zip(known, members, strict=True)]
         axes[along] = np.concatenate(parts)
@@ -98,14 +98,14 @@ def _cat(follower: Follower, given: Given, result: torch.Tensor) -> LabelledTens
 
 def _stack(follower: Follower, given: Given, result: torch.Tensor) -> LabelledTensors:
     along = given["dim"] % result.ndim
-    axes = _beside(follower, [follower.of(member).axes for member in tensors_in(given["tensors"])])
+    axes = _other_axes(follower, [follower.of(member).axes for member in tensors_in(given["tensors"])])
     return [(result, {axis + (axis >= along): labels for axis, labels in axes.items()})]
 
 
-def _beside(follower: Follower, known: Sequence[Mapping[int, Labels]], besides: int | None = None) -> Axes:
-    """Labels of the axes of concatenated tensors except the axis ``besides``; aligned labels are joined."""
+def _other_axes(follower: Follower, known: Sequence[Mapping[int, Labels]], along: int | None = None) -> Axes:
+    """Labels of the axes of concatenated tensors except the axis ``along``; aligned labels are joined."""
     axes: Axes = {}
-    for axis in {axis for mine in known for axis in mine} - {besides}:
+    for axis in {axis for mine in known for axis in mine} - {along}:
         axes[axis] = next(mine[axis] for mine in known if axis in mine)
         for mine in known:
             follower.join(axes[axis], mine.get(axis, constant(len(axes[axis]))), "constant channels are concatenated")

@@ -1,4 +1,4 @@
-"""An ONNX network as OpenVINO IR: an ``.xml`` file with a ``.bin`` beside it, and metadata on its input."""
+"""An ONNX network as OpenVINO IR: an ``.xml`` file with a ``.bin`` next to it, and metadata on its input."""
 
 import json
 import tempfile
@@ -24,7 +24,7 @@ def ir_of(file: Path) -> tuple[Path, Path]:
 
 
 def write_ir(file: Path) -> tuple[Path, Path]:
-    """Write the ONNX ``file`` as IR beside it, check that it computes the same, and return both files.
+    """Write the ONNX ``file`` as IR next to it, check that it computes the same, and return both files.
 
     Weights stay as they are: OpenVINO's own default would store them in half precision. ``rt_info`` has the metadata
     of the ONNX file, under ``framework``, and class names and preprocessing in the format of Intel's Model API, under

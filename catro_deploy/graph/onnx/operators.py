@@ -115,17 +115,17 @@ def _concat(node: Node, flow: Flow) -> Sequence[Kept]:
     rank = len(flow.full[node.output[0]])
     joined = int_of(node, "axis") % rank
     known = [flow.kept[name] for name in node.input if name in flow.kept]
-    beside = [known[0][axis] for axis in range(rank)]
-    if any(not np.array_equal(one[axis], beside[axis]) for one in known for axis in range(rank) if axis != joined):
+    others = [known[0][axis] for axis in range(rank)]
+    if any(not np.array_equal(one[axis], others[axis]) for one in known for axis in range(rank) if axis != joined):
         raise UnknownError
     parts = []
     for name in node.input:
-        masks = list(flow.kept.get(name, beside))
+        masks = list(flow.kept.get(name, others))
         if name in flow.arrays:
             masks[joined] = np.ones(flow.arrays[name].shape[joined], bool)
             cut_constant_(name, masks, flow)
         parts.append(masks[joined])
-    return [(*beside[:joined], np.concatenate(parts), *beside[joined + 1 :])]
+    return [(*others[:joined], np.concatenate(parts), *others[joined + 1 :])]
 
 
 def _split(node: Node, flow: Flow) -> Sequence[Kept]:

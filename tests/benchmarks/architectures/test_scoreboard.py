@@ -94,7 +94,7 @@ def test_a_model_whose_steps_are_missing_has_not_passed():
     assert "**0 of 1**" in page(torchvision__small=row(steps={"build": PASSED, "trace": PASSED}))
 
 
-def test_rows_from_before_a_step_count_by_those_that_they_have_and_are_told_apart():
+def test_rows_from_before_a_step_count_by_those_that_they_have_and_are_marked():
     older = row(steps={step: PASSED for step in STEPS if step not in ("macs", "reconstruct")})
     text = page(torchvision__small=older, torchvision__new=row())
     assert "**2 of 2** convolutional networks of torchvision pass every step" in text

@@ -34,7 +34,7 @@ def test_a_training_on_a_gpu_is_marked():
     assert "| 97.00% |" in text
 
 
-def test_a_brief_fine_tuning_stands_beside_the_papers_figure():
+def test_a_brief_fine_tuning_is_shown_with_the_papers_figure():
     (line,) = [
         line
         for line in page({"2-cifar_resnet20-briefly-catro-seed0": result(0.91)}).splitlines()

@@ -83,7 +83,7 @@ def test_a_transposed_convolution_multiplies_each_input_with_the_kernel():
     assert layers["up"].macs == 64 * 4 * 8 * 6
 
 
-def test_a_weight_that_two_modules_share_lies_in_both():
+def test_a_weight_that_two_modules_share_is_in_both():
     class Tied(Residual):
         def __init__(self) -> None:
             super().__init__()

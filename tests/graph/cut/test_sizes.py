@@ -121,7 +121,7 @@ def test_branches_hold_sizes_that_are_cut_or_go_with_them():
         assert_cut_is_masked(shallow, rest, seed)
 
 
-def test_a_size_is_a_constant_of_a_graph_that_was_not_told_of_it():
+def test_a_size_is_a_constant_of_a_graph_that_was_traced_without_it():
     model = randomised(Blocks())
     network = trace(model, IMAGE)
     names = [branch.name for branch in find_branches(model, network)][:1]

@@ -78,7 +78,7 @@ def test_what_is_only_read_is_handed_out_without_a_copy():
     values.close()
 
 
-def test_what_lies_on_another_device_is_kept_there():
+def test_what_is_on_another_device_is_kept_there():
     limit = MemoryLimit(2**20)
     values = Activations(limit)
     values.append(torch.ones(3, device="meta"))

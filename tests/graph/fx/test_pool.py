@@ -61,7 +61,7 @@ def test_a_view_is_no_copy():
     assert torch.equal(pool.view(start, torch.Size([6]), torch.float32), torch.zeros(6))
 
 
-def test_memory_that_the_system_does_not_have_is_told():
+def test_memory_that_the_system_does_not_have_is_reported():
     with pytest.raises(StorageError, match=r"1\.07e\+09 GiB\b[\s\S]*--activation-memory"):
         MemoryPool(2**60).store(torch.ones(1))
 
@@ -87,7 +87,7 @@ print(heap_mib() - before)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_tensors_that_come_and_go_beside_kept_ones_leave_no_holes():
+def test_short_lived_tensors_between_kept_ones_leave_no_holes():
     """Thirty tensors of 16 MiB are kept; with their headers in the heap, they would leave as many MiB of holes."""
     done = subprocess.run([sys.executable, "-c", HOLES], capture_output=True, text=True, check=True)
     assert float(done.stdout) < 300

@@ -178,7 +178,7 @@ def wait_for_samples(process: BaseProcess, count: int) -> list[str]:
     raise AssertionError("no samples were logged")
 
 
-def test_a_killed_measurement_goes_on_where_it_was(monkeypatch):
+def test_a_killed_measurement_resumes_where_it_was(monkeypatch):
     """Killed in the squares, with half a line written; the sweep is complete."""
     protocol = PROTOCOL.model_copy(update={"together": 2, "squares": 4})
     process = fork(measure, protocol)

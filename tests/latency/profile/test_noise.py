@@ -46,7 +46,7 @@ def bursts(monkeypatch: pytest.MonkeyPatch, hits: Callable[[str], bool]) -> None
     monkeypatch.setattr(measuring, "run_job", disturbed)
 
 
-def test_a_noisy_machine_is_told_and_a_quarter_of_the_networks_is_timed_again_at_most_twice(monkeypatch):
+def test_a_noisy_machine_is_reported_and_a_quarter_of_the_networks_is_timed_again_at_most_twice(monkeypatch):
     bursts(monkeypatch, lambda name: True)
     progress = Told()
     profile = measure_profile(tiny_network(), SHAPE, USE, STRICT, progress)

@@ -220,7 +220,7 @@ def test_modules_that_share_a_weight_are_layers_of_their_own():
     assert model.conv4.weight is model.conv3.weight
 
 
-def test_each_group_keeps_as_many_as_it_is_told():
+def test_each_group_keeps_as_many_as_requested():
     """After a concatenation of 4 and 6 channels, one layer computes the factors of all 10."""
     model = CASES["GatedBranches"].network()
     with opening(model, (3, 8, 8)) as subject:
