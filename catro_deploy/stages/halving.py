@@ -49,7 +49,7 @@ PROMOTED = (4, 2)
 SCREENING_SHARE = 0.5
 """Share of the minutes for screening and for the first variant, which is pruned before."""
 PRUNING_SHARE = 0.6
-"""Share of the minutes for screening and pruning, from the third variant on; the rest is for training."""
+"""Share of the minutes for screening and pruning, from the third variant on, if the rest suffices for training."""
 NEARLY_EQUAL = 1.2
 """Expected divergences that differ by less than this factor count as equal."""
 PRUNE = 0
@@ -177,11 +177,16 @@ class Halving:
         return next(one for one, kl_nats in zip(likely, expected, strict=True) if kl_nats <= NEARLY_EQUAL * nearest)
 
     def _has_time_to_prune(self) -> bool:
-        """Whether another variant is begun. A second one has precedence over training: one alone compares nothing."""
+        """Whether another variant is begun. A second one has precedence over training: one alone compares nothing.
+
+        From the third on, pruning has its share of the time or, if the rest would not suffice to train two, all of it.
+        """
         spent_s = sum(one.seconds[PRUNE] for one in self._tried) + self._screening.seconds
-        if len(self._tried) > 1:
-            return spent_s + self._expected_s(PRUNE) <= self._limit_s * PRUNING_SHARE
-        return spent_s <= self._limit_s
+        if len(self._tried) < 2:
+            return spent_s <= self._limit_s
+        pruning_s = self._expected_s(PRUNE)  # as long as 100 steps are expected to take; in a resumed search, too
+        trains = self._trainings() and spent_s + 2 * pruning_s <= self._limit_s
+        return spent_s + pruning_s <= self._limit_s * (PRUNING_SHARE if trains else 1)
 
     def _is_without_branches(self, changes: Changes) -> bool:
         """Whether no branch may be removed, and the variant that allows it removed none: both are the same network."""

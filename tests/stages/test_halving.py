@@ -250,11 +250,13 @@ def test_a_second_variant_is_begun_after_the_time_for_pruning_if_there_is_time_a
     assert diary == [(0, "as set")]
 
 
-@pytest.mark.parametrize(("seconds", "trained"), [(390, 0), (400, 2)])
-def test_no_variant_is_trained_if_there_is_no_time_for_two(halving, seconds, trained):
+@pytest.mark.parametrize(("seconds", "pruned", "trained"), [(290, 2, 0), (390, 3, 0), (400, 2, 2)])
+def test_no_variant_is_trained_if_there_is_no_time_for_two_and_more_are_pruned_instead(
+    halving, seconds, pruned, trained
+):
     """A training is expected to take as long as a pruning until it is known."""
     _, diary = halving(by_changes, settings_of(minutes=seconds / 60), seconds=100.0)
-    assert [step for step, _ in diary] == [0] * 2 + [1] * trained
+    assert [step for step, _ in diary] == [0] * pruned + [1] * trained
 
 
 ONLY_ONE = {"knobs": ["criterion"], "reconstruct": False}
@@ -295,6 +297,6 @@ def test_a_variant_whose_training_diverges_stays_as_it_was(run, monkeypatch):
     assert notes.lines == ["depth never: The loss is not finite.\nLower the learning rate."]
 
 
-def test_without_epochs_nothing_is_trained(halving):
-    _, diary = halving(by_changes, settings_of(minutes=60, epochs=0))
-    assert {step for step, _ in diary} == {0}
+def test_without_epochs_nothing_is_trained_and_all_the_time_is_for_pruning(halving):
+    _, diary = halving(by_changes, settings_of(minutes=10, epochs=0))  # a minute each
+    assert [step for step, _ in diary] == [0] * 10
