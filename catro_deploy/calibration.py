@@ -94,6 +94,7 @@ class Int8Recipe(_Protocol):
     """
 
     samples_per_class: PositiveInt
+    max_samples: PositiveInt
     seed: NonNegativeInt
     method: Literal["min-max", "entropy", "percentile", "mse"]
     percentile: Annotated[float, Field(gt=50, le=100)]
@@ -101,6 +102,10 @@ class Int8Recipe(_Protocol):
     keep: list[str]
     sensitivity_images: PositiveInt
     images_sha256: str = ""
+
+    def samples_of_each(self, classes: int) -> int:
+        """Images of each of ``classes`` classes that are calibrated with."""
+        return max(1, min(self.samples_per_class, self.max_samples // classes))
 
 
 _Kind = TypeVar("_Kind", bound=_Protocol)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from catro_deploy import resources
-from catro_deploy.calibration import load_latency_protocol, load_profile_protocol
+from catro_deploy.calibration import load_int8_recipe, load_latency_protocol, load_profile_protocol
 from catro_deploy.errors import SettingsError
 
 VALID = {
@@ -62,7 +62,12 @@ def test_what_is_wrong_with_a_profile_protocol_is_named(tmp_path, changes, reaso
     assert "standard.toml" in caught.value.hint
 
 
-def test_an_unknown_name_is_told_with_those_that_there_are():
+@pytest.mark.parametrize(("classes", "each"), [(1, 64), (16, 64), (17, 60), (43, 23), (1000, 1), (2000, 1)])
+def test_of_many_classes_fewer_images_are_calibrated_with(classes, each):
+    assert load_int8_recipe("standard").samples_of_each(classes) == each  # 64, or a share of 1024
+
+
+def test_an_unknown_name_is_reported_with_the_known_ones():
     with pytest.raises(SettingsError, match=r"'standart'.*\bstandard\b") as caught:
         load_profile_protocol("standart")
     assert "quick, standard" in caught.value.hint

@@ -30,6 +30,8 @@ class PruneOptions(TypedDict, total=False):
             budgets of multiply-accumulates with worth by class separation; default: 'auto'.
         depth: auto: latency budgets may remove residual branches; never: widths only; default: 'auto'.
         samples_per_class: Training images of each class that channels are scored on; x >= 2; default: 128.
+        max_samples: Maximum number of these images, of all classes together; but at least two of each class; x > 0;
+            default: 16384.
         d_min: Smallest number of channels of a group; x > 0; default: 3.
         step: Channels added at a time; x > 0; default: 1.
         max_width: Largest share of its channels that a group keeps; the paper: 0.5 or 0.375; 0 < x <= 1; default: 1.0.
@@ -58,6 +60,7 @@ class PruneOptions(TypedDict, total=False):
     allocation: Literal["auto", "exact", "greedy", "flops", "uniform"]
     depth: Literal["auto", "never"]
     samples_per_class: int
+    max_samples: int
     d_min: int
     step: int
     max_width: float

@@ -53,10 +53,10 @@ def prune(
     Args:
         model: maps images (n, channels, height, width) to logits (n, all classes).
         loader: yields pairs of normalised float images (n, channels, height, width) and integer labels (n,), as a torch
-            DataLoader does. It is iterated once, until each class has ``samples_per_class`` images: shuffle it, since
-            only the first images of each class are used. It may yield images without labels, as tensors or 1-tuples:
-            then leave ``reconstruct`` and ``worth`` at their defaults; as many images are used as for all classes
-            together.
+            DataLoader does. It is iterated once, until each class has ``samples_per_class`` images, or all classes
+            together ``max_samples``: shuffle it, since only the first images of each class are used. It may yield
+            images without labels, as tensors or 1-tuples: then leave ``reconstruct`` and ``worth`` at their defaults;
+            as many images are used as for all classes together.
         target: a device of ``catro-deploy targets list``, or the path of a target file.
         classes: classes that the pruned network distinguishes, by index or by one of ``class_names``; None: all. Its
             logits are in the order given here.
@@ -113,16 +113,15 @@ def prune(
 def _samples(opened: Opened, original: Classifier, settings: Settings) -> list[Labelled]:
     """The images that channels are scored on; without labels, as many as for all classes together."""
     chosen, shape = settings.prune, original.input_shape
-    batch_size = scoring_batch_size(original, chosen)
+    batch_size, per_class = scoring_batch_size(original, chosen), chosen.samples_of_each(len(original.wanted))
     if not opened.labelled:
-        count = chosen.samples_per_class * len(original.wanted)
-        return image_samples(opened.batches, shape, count, batch_size)
+        return image_samples(opened.batches, shape, per_class * len(original.wanted), batch_size)
     return class_samples(
         opened.batches,
         WantedClasses(len(original.classes), original.wanted),
         [original.classes[index] for index in original.wanted],
         shape,
-        chosen.samples_per_class,
+        per_class,
         batch_size,
     )
 

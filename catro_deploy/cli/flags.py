@@ -51,7 +51,7 @@ PRUNE = (
     *_flags(
         "prune",
         "Pruning in detail",
-        "samples_per_class max_energy worth d_min step max_width temperature activation_memory ignore seed",
+        "samples_per_class max_samples max_energy worth d_min step max_width temperature activation_memory ignore seed",
     ),
 )
 SEARCH = _flags(

@@ -19,6 +19,7 @@ DECIDING = {
     "criterion",
     "ignore",
     "samples_per_class",
+    "max_samples",
     "reconstruct_images",
     "batch_size",
     "compute",
@@ -28,7 +29,9 @@ DECIDING = {
 
 The input size is not among them: at a smaller one, the order and the losses are those of the first size.
 """
-SCORING = {"ignore", "samples_per_class", "batch_size", "compute", "seed", "d_min", "prune_first", "ridge"}
+SCORING = {
+    "ignore", "samples_per_class", "max_samples", "batch_size", "compute", "seed", "d_min", "prune_first", "ridge",
+}  # fmt: skip
 """The settings in [prune] that determine class separation."""
 
 Key = TypeVar("Key")

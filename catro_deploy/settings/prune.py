@@ -82,6 +82,9 @@ class PruneSettings(Section):
     samples_per_class: PositiveInt = Field(
         128, ge=2, description="Training images of each class that channels are scored on"
     )
+    max_samples: PositiveInt = Field(
+        16384, description="Maximum number of these images, of all classes together; but at least two of each class"
+    )
     d_min: PositiveInt = Field(3, description="Smallest number of channels of a group")
     step: PositiveInt = Field(1, description="Channels added at a time")
     max_width: float = Field(
@@ -146,6 +149,10 @@ class PruneSettings(Section):
         assert self.budget != AUTO
         others = (*self.budget.parts, *filter(None, (self.max_size, self.max_memory, self.max_energy)))
         return (main, *(one for one in others if one != main))
+
+    def samples_of_each(self, classes: int) -> int:
+        """Images of each of ``classes`` classes that channels are scored on."""
+        return max(2, min(self.samples_per_class, self.max_samples // classes))
 
     @property
     def is_timed(self) -> bool:

@@ -135,7 +135,7 @@ def calibration_samples(train: Split, plan: Plan, recipe: Int8Recipe) -> MemoryS
     Raises:
         DataError: a class has none, or they are not those of the run that wrote the recipe.
     """
-    samples = draw_samples(train, plan.classes, recipe.samples_per_class, recipe.seed)
+    samples = draw_samples(train, plan.classes, recipe.samples_of_each(len(plan.classes)), recipe.seed)
     found = pixels_sha256(samples)
     if recipe.images_sha256 not in ("", found):
         raise DataError(

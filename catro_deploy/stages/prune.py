@@ -81,12 +81,12 @@ def pruning_batches(original: Original, settings: Settings) -> Sequence[Labelled
     """
     names = [original.classes[index] for index in original.wanted]
     chosen, train = settings.prune, Subset(original.dataset.train, original.wanted)
-    batch_size = scoring_batch_size(original, chosen)
+    batch_size, per_class = scoring_batch_size(original, chosen), chosen.samples_of_each(len(names))
     if original.dataset.labelled:
-        drawn = labelled_batches(train, names, chosen.samples_per_class, batch_size, chosen.seed)
+        drawn = labelled_batches(train, names, per_class, batch_size, chosen.seed)
     else:
         require_pruning_without_labels(settings.prune)
-        drawn = unlabelled_batches(train, chosen.samples_per_class * len(names), batch_size, chosen.seed)
+        drawn = unlabelled_batches(train, per_class * len(names), batch_size, chosen.seed)
     return NormalisedBatches(drawn, original.mean, original.std)
 
 

@@ -287,6 +287,9 @@ def test_of_images_alone_so_many_count_as_of_all_classes(monkeypatch):
     catro_deploy.prune(lively(), alone(), **(QUICK | {"samples_per_class": 10, "batch_size": 20}))
     assert [(len(images), label) for images, label in seen] == [(20, 0), (10, 0)]
     assert torch.equal(torch.cat([images for images, _ in seen]), torch.cat(alone())[:30])
+    seen.clear()
+    catro_deploy.prune(lively(), alone(), **(QUICK | {"max_samples": 31}))
+    assert sum(len(images) for images, _ in seen) == 30
 
 
 @pytest.mark.parametrize(

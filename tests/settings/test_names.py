@@ -28,7 +28,7 @@ def loaded(folder, text):
     ],
     ids=["lines", "indices", "list", "ids"],
 )
-def test_classes_may_be_in_a_file_beside_the_settings(tmp_path, name, content, expected):
+def test_classes_may_be_in_a_file_next_to_the_settings(tmp_path, name, content, expected):
     (tmp_path / name).write_text(content)
     settings = loaded(tmp_path, f'[model]\nclasses = "{name}"\n')
     assert settings.model.classes == expected

@@ -309,7 +309,7 @@ def test_a_budget_that_is_searched_is_no_amount():
         _ = settings.prune.given_budget
 
 
-def test_the_folder_of_a_model_is_beside_the_file_that_names_it(tmp_path, monkeypatch):
+def test_the_folder_of_a_model_is_relative_to_the_file_that_names_it(tmp_path, monkeypatch):
     (tmp_path / "project").mkdir()
     file = tmp_path / "project" / "catro.toml"
     file.write_text('[model]\nname = "transformers:resnet"\n')
@@ -372,3 +372,8 @@ def test_a_soak_lasts_so_long(tmp_path, text, seconds):
 def test_a_soak_of_no_time_is_refused(text):
     with pytest.raises(SettingsError, match="120s or 5min"):
         load_settings(None, {"bench": {"soak": text}})
+
+
+@pytest.mark.parametrize(("classes", "each"), [(2, 128), (128, 128), (129, 127), (1000, 16), (20000, 2)])
+def test_of_many_classes_fewer_images_are_scored(classes, each):
+    assert load_settings(None, {}).prune.samples_of_each(classes) == each  # 128, or a share of 16384

@@ -247,6 +247,14 @@ def test_without_labels_batches_are_of_all_images_and_one_class(unlabelled):
     assert [(len(images), label) for images, label in batches] == [(7, 0), (7, 0), (6, 0)]
     again = pruning_batches(original, unlabelled)
     assert torch.equal(batches[1][0], again[1][0])
+    few = pruning_batches(original, pruning_by(unlabelled, max_samples=7))
+    assert sum(len(images) for images, _ in few) == 2 * 3
+
+
+def test_of_all_classes_together_no_more_images_are_drawn_than_allowed(settings):
+    made = settings(samples_per_class=10, max_samples=13)
+    batches = pruning_batches(open_original(made), made)
+    assert [(len(images), label) for images, label in batches] == [(4, 0), (4, 1), (4, 2)]
 
 
 def pruning_by(settings, **changes):
