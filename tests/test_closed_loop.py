@@ -260,3 +260,23 @@ def test_where_all_rounds_are_disturbed_the_budget_is_met_as_measured():
     decision = wide.decide("0.5x", device)
     assert len(device.asked) <= ROUNDS
     assert NEARLY_ALL - 0.02 <= 1.4 * wide.predict(decision.widths) / (0.5 * wide.full_us) <= 1
+
+
+def test_disturbed_measurements_of_one_network_confirm_each_other_if_they_agree():
+    """The first round misses the budget; then the machine is disturbed, and candidates take 1.4 times as long."""
+    wide = Wide()
+    device = wide.device(1.2, disturbed=lambda number: number > 1)
+    decision = wide.decide("0.5x", device)
+    first, second, third, fourth, fifth, *_ = device.asked
+    assert first != second == third != fourth == fifth == decision.widths
+    assert NEARLY_ALL - 0.02 <= 1.4 * 1.2 * wide.predict(decision.widths) / (0.5 * wide.full_us) <= 1
+
+
+def test_disturbed_measurements_of_one_network_that_do_not_agree_correct_nothing():
+    wide = Wide()
+    device = wide.device(1.2, disturbed=lambda number: number > 1)
+    steady_us = device.candidate_us
+    device.candidate_us = lambda widths: steady_us(widths) * (1 - 0.06 * len(device.asked))
+    wide.decide("0.5x", device)
+    assert len(device.asked) == ROUNDS
+    assert all(widths == device.asked[1] for widths in device.asked[2:])

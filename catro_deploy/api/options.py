@@ -31,7 +31,7 @@ class PruneOptions(TypedDict, total=False):
         depth: auto: latency budgets may remove residual branches; never: widths only; default: 'auto'.
         samples_per_class: Training images of each class that channels are scored on; x >= 2; default: 128.
         max_samples: Maximum number of these images, of all classes together; but at least two of each class; x > 0;
-            default: 16384.
+            default: 8192.
         d_min: Smallest number of channels of a group; x > 0; default: 3.
         step: Channels added at a time; x > 0; default: 1.
         max_width: Largest share of its channels that a group keeps; the paper: 0.5 or 0.375; 0 < x <= 1; default: 1.0.

@@ -12,11 +12,13 @@ from catro_deploy.latency.candidate import Measured
 from catro_deploy.progress import Progress
 from catro_deploy.pruning.solvers import Solver
 
-__all__ = ["APART", "NEARLY_ALL", "ROUNDS", "Attempt", "Axis", "Measure", "closed_loop"]
+__all__ = ["APART", "NEARLY_ALL", "ROUNDS", "Attempt", "Axis", "Measure", "certain", "closed_loop"]
 
 ROUNDS = 6
 # A network that uses this share of a budget is accepted.
 NEARLY_ALL = 0.97
+# Disturbed measurements of one network that differ by no more than this share confirm each other.
+AGREEMENT = 0.03
 # Once a model of time is corrected, the next round aims below the budget by this share, since measurements vary. It
 # doubles each time that it was too small: a network slightly below the budget is useful, one that misses it is not.
 MARGIN = 0.01
@@ -71,6 +73,12 @@ class Attempt:
         """Whether a measurement was probably changed by something else on a device."""
         return any(device.disturbed for device in self.measured.devices)
 
+    def is_confirmed_by(self, other: "Attempt") -> bool:
+        """Whether ``other`` is another measurement of the same network, with nearly the same result."""
+        if other is self or other.allocation.widths != self.allocation.widths:
+            return False
+        return all(math.isclose(one, two, rel_tol=AGREEMENT) for one, two in zip(self.used, other.used, strict=True))
+
     @property
     def binding(self) -> int:
         """The index of the axis with that share."""
@@ -80,7 +88,7 @@ class Attempt:
 def closed_loop(solver: Solver, measure: Measure, axes: Sequence[Axis], progress: Progress) -> list[Attempt]:
     """Allocate and measure until a budget is nearly used up and none is missed, or nothing new would be measured.
 
-    Disturbed measurements do not end the loop, and only correct the models as long as there are no others.
+    Uncertain measurements do not end the loop, and only correct the models as long as there are no others.
 
     The first of ``axes`` is the one that gains are weighed against, the others are the constraints of ``solver``.
     """
@@ -94,11 +102,16 @@ def closed_loop(solver: Solver, measure: Measure, axes: Sequence[Axis], progress
             attempts.append(_attempt(allocation, measure, axes))
             progress.note(_round_words(len(attempts), attempts[-1], axes))
             task.advance()
-            if NEARLY_ALL <= attempts[-1].most_used <= 1 and not attempts[-1].is_disturbed:
+            reliable = certain(attempts)
+            if NEARLY_ALL <= attempts[-1].most_used <= 1 and attempts[-1] in reliable:
                 break
-            certain = [attempt for attempt in attempts if not attempt.is_disturbed] or attempts
-            most = [_aim(axis, place, certain) for place, axis in enumerate(axes)]
+            most = [_aim(axis, place, reliable or attempts) for place, axis in enumerate(axes)]
     return attempts
+
+
+def certain(attempts: Sequence[Attempt]) -> list[Attempt]:
+    """The undisturbed ``attempts``, and disturbed ones that another measurement of the same network confirms."""
+    return [one for one in attempts if not one.is_disturbed or any(map(one.is_confirmed_by, attempts))]
 
 
 def _attempt(allocation: Allocation, measure: Measure, axes: Sequence[Axis]) -> Attempt:
@@ -134,7 +147,8 @@ def _aim(axis: Axis, place: int, attempts: Sequence[Attempt]) -> float:
     """
     if axis.share is None:
         return axis.most
-    points = [(attempt.predicted[place], attempt.used[place]) for attempt in attempts]
+    # A network that was measured again is one point.
+    points = list({attempt.predicted[place]: attempt.used[place] for attempt in attempts}.items())
     within = max((point for point in points if point[1] <= 1), key=lambda point: point[1], default=None)
     above = min((point for point in points if point[1] > 1), key=lambda point: point[1], default=None)
     exceeded = sum(used > 1 for _, used in points)
@@ -179,5 +193,5 @@ def _next(
         if not fits or any(attempt.most_used <= 1 for attempt in attempts):
             return None
         found = solver.fastest  # by the model it is too slow, but the model may be wrong
-    known = [attempt.allocation.widths for attempt in attempts if not attempt.is_disturbed]
+    known = [attempt.allocation.widths for attempt in certain(attempts)]
     return None if found.widths in known else found

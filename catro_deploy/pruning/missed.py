@@ -7,7 +7,7 @@ from typing import Literal
 from catro_deploy.budget import Budget
 from catro_deploy.errors import MissedError
 from catro_deploy.latency.pricing import Pricing
-from catro_deploy.pruning.closed_loop import Attempt, Axis
+from catro_deploy.pruning.closed_loop import Attempt, Axis, certain
 from catro_deploy.pruning.solvers import Problem, Solver
 from catro_deploy.pruning.values import full_widths
 
@@ -67,7 +67,7 @@ def best_of(
     first: Pricing | None = None,
     solver: Solver | None = None,
 ) -> int:
-    """The index of the attempt that uses most of a budget and misses none, if possible an undisturbed one.
+    """The index of the attempt that uses most of a budget and misses none, if possible one with a certain measurement.
 
     ``first`` has the prices on the first device, for which ``solver`` found the networks.
 
@@ -76,8 +76,9 @@ def best_of(
     """
     within = [place for place, attempt in enumerate(attempts) if attempt.most_used <= 1]
     if within:
-        certain = [place for place in within if not attempts[place].is_disturbed]
-        return max(certain or within, key=lambda place: attempts[place].most_used)
+        reliable = certain(attempts)
+        preferred = [place for place in within if attempts[place] in reliable]
+        return max(preferred or within, key=lambda place: attempts[place].most_used)
     if not attempts:
         names = ", ".join(axis.name for axis in axes)
         raise MissedError(

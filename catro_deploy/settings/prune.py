@@ -83,7 +83,7 @@ class PruneSettings(Section):
         128, ge=2, description="Training images of each class that channels are scored on"
     )
     max_samples: PositiveInt = Field(
-        16384, description="Maximum number of these images, of all classes together; but at least two of each class"
+        8192, description="Maximum number of these images, of all classes together; but at least two of each class"
     )
     d_min: PositiveInt = Field(3, description="Smallest number of channels of a group")
     step: PositiveInt = Field(1, description="Channels added at a time")
