@@ -56,11 +56,12 @@ def agreement_table(agreement: AgreementFigures) -> Table:
 
 
 def agreement_chart(agreement: AgreementFigures) -> str:
-    """A dot for each class, with a line to full agreement, on a zoomed axis."""
+    """A dot for each class, with a line to full agreement, on a zoomed axis; of many, those that agree least."""
     classes = agreement.per_class
-    axis = svg.zoomed(min(*(one.share * 100 for one in classes), 99), 100, 4, floor=0, ceiling=100)
+    shown = svg.foremost(classes, key=lambda one: one.share)
+    axis = svg.zoomed(min(*(one.share * 100 for one in shown), 99), 100, 4, floor=0, ceiling=100)
     parts = svg.grid(axis, "%")
-    for number, one in enumerate(classes):
+    for number, one in enumerate(shown):
         place = axis.place(one.share * 100)
         hint = f"{one.name}: {percent(one.share)} of {count(one.images)} images"
         drawn = [
@@ -72,12 +73,13 @@ def agreement_chart(agreement: AgreementFigures) -> str:
         parts.append(svg.row(number, drawn))
     worst = min(classes, key=lambda one: float(one.share))
     least = f"Least agreement: {worst.name}, {percent(worst.share)} of {count(worst.images)} images."
+    some = "" if len(shown) == len(classes) else f"The {len(shown)} of {count(len(classes))} classes that agree least. "
     caption = (
-        "The share of test images for which the pruned network predicts the same class as the original, by the "
+        f"{some}The share of test images for which the pruned network predicts the same class as the original, by the "
         f"original's answer. The images have no labels: this is not an accuracy. {escape(least)} The axis runs from "
         f"{axis.format(axis.low)}% to 100%{'' if axis.low == 0 else ', not from 0'}."
     )
-    return svg.figure("Agreement by class", least, parts, f"--rows:{len(classes)}", "rows", caption)
+    return svg.figure("Agreement by class", least, parts, f"--rows:{len(shown)}", "rows", caption)
 
 
 def basis_warnings(verify: Verify | None, search: Search | None, quantize: Quantize | None) -> list[str]:

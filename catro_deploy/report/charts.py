@@ -46,13 +46,17 @@ def _bars(counts: Sequence[int], base: float, height: float, style: str) -> list
 
 
 def accuracy_chart(classes: Sequence[ClassFigures]) -> str:
-    """A dumbbell for each class: a ring for the original, a dot for the pruned network, on a zoomed axis."""
-    shares = [share * 100 for entry in classes for share in (entry.original, entry.pruned)]
+    """A dumbbell for each class: a ring for the original, a dot for the pruned network, on a zoomed axis.
+
+    Of many classes, those that lost most.
+    """
+    shown = svg.foremost(classes, key=_change)
+    shares = [share * 100 for entry in shown for share in (entry.original, entry.pruned)]
     axis = svg.zoomed(min(*shares, 99), 100, 4, floor=0, ceiling=100)
     parts = svg.grid(axis, "%")
-    for number, entry in enumerate(classes):
+    for number, entry in enumerate(shown):
         before, after = (axis.place(share * 100) for share in (entry.original, entry.pruned))
-        change = (entry.pruned - entry.original) * 100
+        change = _change(entry) * 100
         both = f"{percent(entry.original)} → {percent(entry.pruned)}"
         hint = f"{entry.name}: {both} of {count(entry.images)} images"
         drawn = [
@@ -63,17 +67,22 @@ def accuracy_chart(classes: Sequence[ClassFigures]) -> str:
             svg.value(minus(points(change)) if change else "0", faint=change == 0),
         ]
         parts.append(svg.row(number, drawn))
-    worst = min(classes, key=lambda entry: float(entry.pruned - entry.original))
-    loss = (worst.original - worst.pruned) * 100
+    worst = min(classes, key=_change)
+    loss = -_change(worst) * 100
     lost = f"Largest loss: {worst.name}, {minus(points(-loss))} points." if loss > 0 else "No class lost accuracy."
     few = min(classes, key=lambda entry: int(entry.images))
+    some = "" if len(shown) == len(classes) else f"The {len(shown)} of {count(len(classes))} classes that lost most. "
     caption = (
-        "Accuracy on the test images; at the right, the change in points. The axis runs from "
+        f"{some}Accuracy on the test images; at the right, the change in points. The axis runs from "
         f"{axis.format(axis.low)}% to 100%{'' if axis.low == 0 else ', not from 0'}. {escape(lost)} "
         f"The smallest class has {count(few.images)} images, so one image is {100 / few.images:.2g} points."
     )
     legend = svg.legend(("original", "original"), ("pruned", "pruned"))
-    return svg.figure("Accuracy by class", lost, parts, f"--rows:{len(classes)}", "rows", caption, legend)
+    return svg.figure("Accuracy by class", lost, parts, f"--rows:{len(shown)}", "rows", caption, legend)
+
+
+def _change(entry: ClassFigures) -> float:
+    return entry.pruned - entry.original
 
 
 def widths_chart(groups: Sequence[GroupFigures]) -> str:

@@ -5,9 +5,10 @@ margins without smaller text.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import TypeVar
 
 from catro_deploy.report.wording import minus, shorten
 
@@ -16,6 +17,7 @@ __all__ = [
     "circle",
     "curve",
     "figure",
+    "foremost",
     "grid",
     "legend",
     "line",
@@ -31,6 +33,10 @@ __all__ = [
 ]
 
 _STEPS = (1, 2, 2.5, 5, 10)
+MOST_ROWS = 50
+"""Rows that a reader still takes in."""
+
+Entry = TypeVar("Entry")
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,11 @@ class Axis:
         """The label of a tick, with the number of decimals that the step needs."""
         decimals = next((d for d in range(8) if abs(round(self.step, d) - self.step) < 1e-9), 8)
         return f"{number:.{decimals}f}"
+
+
+def foremost(entries: Sequence[Entry], key: Callable[[Entry], float]) -> Sequence[Entry]:
+    """All ``entries``; if they are too many for the rows of a chart, those with the smallest ``key``, in its order."""
+    return entries if len(entries) <= MOST_ROWS else sorted(entries, key=key)[:MOST_ROWS]
 
 
 def zoomed(low: float, high: float, ticks: int = 4, *, floor: float = -math.inf, ceiling: float = math.inf) -> Axis:

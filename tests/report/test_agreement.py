@@ -77,6 +77,16 @@ def test_the_picture_has_a_dot_for_each_class():
     assert "Least agreement: a, 80.00% of 10 images." in "".join(chart.texts)
 
 
+def test_of_very_many_classes_the_picture_has_those_that_agree_least():
+    per_class = tuple(ClassAgreement(f"class {number}", 10, number / 1000) for number in range(1000))
+    chart = Page(agreement_chart(AgreementFigures(0.5, 0.01, per_class, ci95=None)))
+    assert len(chart.styled("circle", "dot")) == 50
+    words = "".join(chart.texts)
+    assert "The 50 of 1,000 classes that agree least. " in words
+    assert "class 49" in words
+    assert "class 50" not in words
+
+
 def test_a_choice_by_agreement_is_a_warning_and_is_compared_with_test_images():
     content = report(make_verify(), make_search(**BY_AGREEMENT), None)
     (warning,) = [one for one in content.warnings if "agreement" in one]
