@@ -115,17 +115,17 @@ def _concat(node: Node, flow: Flow) -> Sequence[Kept]:
     rank = len(flow.full[node.output[0]])
     joined = int_of(node, "axis") % rank
     known = [flow.kept[name] for name in node.input if name in flow.kept]
-    others = [known[0][axis] for axis in range(rank)]
-    if any(not np.array_equal(one[axis], others[axis]) for one in known for axis in range(rank) if axis != joined):
+    first = known[0]
+    if any(not np.array_equal(one[axis], first[axis]) for one in known for axis in range(rank) if axis != joined):
         raise UnknownError
     parts = []
     for name in node.input:
-        masks = list(flow.kept.get(name, others))
+        masks = list(flow.kept.get(name, first))
         if name in flow.arrays:
             masks[joined] = np.ones(flow.arrays[name].shape[joined], bool)
             cut_constant_(name, masks, flow)
         parts.append(masks[joined])
-    return [(*others[:joined], np.concatenate(parts), *others[joined + 1 :])]
+    return [(*first[:joined], np.concatenate(parts), *first[joined + 1 :])]
 
 
 def _split(node: Node, flow: Flow) -> Sequence[Kept]:
