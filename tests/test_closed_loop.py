@@ -269,7 +269,8 @@ def test_disturbed_measurements_of_one_network_confirm_each_other_if_they_agree(
     decision = wide.decide("0.5x", device)
     first, second, third, fourth, fifth, *_ = device.asked
     assert first != second == third != fourth == fifth == decision.widths
-    assert NEARLY_ALL - 0.02 <= 1.4 * 1.2 * wide.predict(decision.widths) / (0.5 * wide.full_us) <= 1
+    # Measured twice, the second network misses the budget once: the margin is doubled once, to 2%.
+    assert NEARLY_ALL - 0.01 <= 1.4 * 1.2 * wide.predict(decision.widths) / (0.5 * wide.full_us) <= 1
 
 
 def test_disturbed_measurements_of_one_network_that_do_not_agree_correct_nothing():
