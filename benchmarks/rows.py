@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -19,7 +19,7 @@ from benchmarks.common import environment, processor, read_result, write_result
 from catro_deploy.data import Subset, open_dataset
 from catro_deploy.data.base import Split
 from catro_deploy.data.pixels import normalise
-from catro_deploy.files import write_json
+from catro_deploy.files import text_hash, write_json
 from catro_deploy.networks import load
 from catro_deploy.progress import Progress, Silent
 from catro_deploy.records import Plan
@@ -27,9 +27,18 @@ from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
 from catro_deploy.settings import Settings
 from catro_deploy.stages.finetune import finetune
+from catro_deploy.stages.outside import checkpoint_hash
 from catro_deploy.training.evaluate import accuracy, predict
 
-__all__ = ["Row", "finetune_and_judge", "finish_in_own_process", "gpu_of", "retake_statistics_", "run_missing"]
+__all__ = [
+    "Row",
+    "accuracy_of_original",
+    "finetune_and_judge",
+    "finish_in_own_process",
+    "gpu_of",
+    "retake_statistics_",
+    "run_missing",
+]
 
 BATCH_SIZE = 256
 # Images on which batch norm statistics are re-estimated.
@@ -51,7 +60,7 @@ def finetune_and_judge(row: Row, settings: Settings, work: Path, progress: Progr
 
     Accuracies are fractions, sizes shares of the original's. The untrained accuracy is that of the network after the
     cut with re-estimated batch norm statistics, or after reconstruction. All are evaluated on the device of the
-    training.
+    training; the original once for all rows of ``work`` that have the same network, task and device.
     """
     run = RunFolder(work / row.name)
     with run.lock():
@@ -67,11 +76,12 @@ def finetune_and_judge(row: Row, settings: Settings, work: Path, progress: Progr
             retake_statistics_(network, train, plan)
         return accuracy(predict(network, test, plan.mean, plan.std, BATCH_SIZE, history.device), test.labels)
 
+    untrained = judged("pruned")
     result = {
         **asdict(row),
-        "accuracy": judged("finetuned"),
-        "original_accuracy": judged("original"),
-        "untrained_accuracy": judged("pruned"),
+        "accuracy": judged("finetuned") if settings.finetune.epochs else untrained,
+        "original_accuracy": accuracy_of_original(lambda: judged("original"), settings, history.device, work),
+        "untrained_accuracy": untrained,
         "validation_accuracy": history.validation_accuracy,
         "test_images": len(test.labels),
         "macs_share": plan.pruned_macs / plan.original_macs,
@@ -85,6 +95,16 @@ def finetune_and_judge(row: Row, settings: Settings, work: Path, progress: Progr
         "settings": settings.model_dump(mode="json", include={"prune", "finetune"}),
     }
     write_json(work / f"{row.name}.json", result)
+
+
+def accuracy_of_original(judge: Callable[[], float], settings: Settings, device: str, work: Path) -> float:
+    """What ``judge`` finds, or a previous call found, for the unpruned network of ``settings``, on their task."""
+    model, data = (settings.model_dump(mode="json")[section] for section in ("model", "data"))
+    task = [checkpoint_hash(settings), model, data, [str(name) for name in settings.prune.classes], device]
+    known = work / f"original-{text_hash(json.dumps(task))[:16]}.json"
+    if not known.is_file():
+        write_json(known, judge())
+    return float(json.loads(known.read_text(encoding="utf-8")))
 
 
 def trained_on(device: str) -> dict[str, str]:

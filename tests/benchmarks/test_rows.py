@@ -1,9 +1,10 @@
-"""Rows of benchmarks: which are run, and which results are kept."""
+"""Rows of benchmarks: which are run, which results are kept, and what is evaluated once for several rows."""
 
 import json
 
 from benchmarks import common, rows
 from benchmarks.accuracy.reconstruction_rows import rows_of
+from catro_deploy.settings import load_settings
 
 NOWHERE = "no.such.module"  # running a row with it fails
 
@@ -27,3 +28,19 @@ def test_other_epochs_than_were_asked_for_are_not_taken(tmp_path, monkeypatch):
     (tmp_path / f"{row.name}.json").write_text(json.dumps({"accuracy": 0.9, "epochs": 10}))
     rows.run_missing(NOWHERE, "found.json", [row], tmp_path, {"epochs": 20})
     assert not (tmp_path / "found.json").exists()
+
+
+def test_an_original_is_evaluated_once_for_each_task_and_device(tmp_path):
+    checkpoint = tmp_path / "weights.pt"
+    checkpoint.write_bytes(b"weights")
+
+    def found(accuracy, device="cpu", classes=(), size=32):
+        sections = {"model": {"checkpoint": checkpoint}, "data": {"size": size}, "prune": {"classes": list(classes)}}
+        return rows.accuracy_of_original(lambda: accuracy, load_settings(None, sections), device, tmp_path)
+
+    assert [found(0.9), found(0.8)] == [0.9, 0.9]
+    assert found(0.7, device="cuda") == 0.7
+    assert found(0.6, classes=["stop"]) == 0.6
+    assert found(0.5, size=64) == 0.5
+    checkpoint.write_bytes(b"other weights")
+    assert found(0.4) == 0.4
