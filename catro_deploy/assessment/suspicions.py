@@ -33,6 +33,9 @@ MACS = 1e12
 FAR = 0.05
 """An accuracy that is more than this below the stated one counts as far below it."""
 
+FAR_FOR_SOME = 0.2
+"""Likewise if the stated accuracy is for more classes: some of them may be harder than the others."""
+
 ORDER_SHOWN = 12
 
 GUESSING = "the original is no better than guessing on {}"
@@ -86,21 +89,25 @@ def look_at(
     terms: Terms,
     better: Callable[[float], str],
     stated: float | None = None,
+    stated_classes: int | None = None,
 ) -> FirstLook:
     """What the original's ``logits`` (n, classes) for images with ``labels`` (n,) show, and what is suspicious.
 
-    ``names`` are those of the classes, ``stated`` is the accuracy that the original's checkpoint states. ``better``
-    takes the accuracy and returns a sentence on another input with which far more are right, or an empty one.
+    ``names`` are those of the classes, ``stated`` is the accuracy that the original's checkpoint states, and
+    ``stated_classes`` the number of classes that it is for, if there are more. ``better`` takes the accuracy and
+    returns a sentence on another input with which far more are right, or an empty one.
     """
-    if is_unlabelled(labels):
+    if unlabelled := is_unlabelled(labels):
         look, problem = _without_labels(logits, names, terms)
-        found = [problem, terms.causes(input_shape)]
     else:
-        look, problem = _with_labels(answers_of(logits), labels, names, stated, terms)
-        found = [problem]
-        if problem and look.invalid != REORDERED:
-            found += [better(look.accuracy or 0.0), terms.causes(input_shape)]
-    return replace(look, stated=stated, warnings=(" ".join(filter(None, found)),) if problem else ())
+        look, problem = _with_labels(answers_of(logits), labels, names, terms)
+    look = replace(look, stated=stated, stated_classes=None if stated is None else stated_classes)
+    if not (problem := problem or _stated_words(look)):
+        return look
+    found = [problem]
+    if look.invalid != REORDERED:
+        found += ["" if unlabelled else better(look.accuracy or 0.0), terms.causes(input_shape)]
+    return replace(look, warnings=(" ".join(filter(None, found)),))
 
 
 def _without_labels(logits: Floats, names: Sequence[str], terms: Terms) -> tuple[FirstLook, str]:
@@ -125,10 +132,8 @@ def _without_labels(logits: Floats, names: Sequence[str], terms: Terms) -> tuple
     return look, ""
 
 
-def _with_labels(
-    answers: Labels, labels: Labels, names: Sequence[str], stated: float | None, terms: Terms
-) -> tuple[FirstLook, str]:
-    """How many are right, and whether that is no better than guessing, or far below what the checkpoint states."""
+def _with_labels(answers: Labels, labels: Labels, names: Sequence[str], terms: Terms) -> tuple[FirstLook, str]:
+    """How many are right, and whether that is no better than guessing."""
     images, chance, right = len(labels), most_frequent_share(labels), int((answers == labels).sum())
     look = FirstLook(images, right / images, None, None, kind=terms.images)
     found = f"The original has {percent(right / images)} of {count(images)} {terms.images} right"
@@ -140,9 +145,20 @@ def _with_labels(
             f"{found}, which is no better than guessing: always answering the most frequent class gives "
             f"{percent(chance)}."
         )
-    if stated is not None and is_below(right, images, stated - FAR):
-        return look, f"{found}, far below the {percent(stated)} that its checkpoint states."
     return look, ""
+
+
+def _stated_words(look: FirstLook) -> str:
+    """Whether the accuracy is far below what the checkpoint states."""
+    far = FAR if look.stated_classes is None else FAR_FOR_SOME
+    if look.accuracy is None or look.stated is None:
+        return ""
+    if not is_below(round(look.accuracy * look.images), look.images, look.stated - far):
+        return ""
+    right = f"{percent(look.accuracy)} of {count(look.images)} {look.kind} right"
+    return (
+        f"The original has {right}, far below the {percent(look.stated)} that its checkpoint states{look.stated_for}."
+    )
 
 
 def _order_words(

@@ -56,6 +56,7 @@ class FirstLook:
         confidence: mean of the largest softmax output; None with labels.
         most_frequent: the share of images that get the most frequent answer; None with labels.
         invalid: why comparisons with this original are meaningless, as a clause; empty if they are meaningful.
+        stated_classes: number of classes that ``stated`` is for, if it is for more than the requested ones.
     """
 
     images: Count
@@ -67,3 +68,9 @@ class FirstLook:
     confidence: float | None = None
     most_frequent: float | None = None
     invalid: str = ""
+    stated_classes: PositiveCount | None = None
+
+    @property
+    def stated_for(self) -> str:
+        """`` for all 43 classes``, after the stated accuracy, if it is for more than the requested ones; else empty."""
+        return "" if self.stated_classes is None else f" for all {self.stated_classes:,} classes"

@@ -72,4 +72,6 @@ def _shown(original: Original, settings: Settings, progress: Progress) -> FirstL
         images = prepared(shown, "", original.mean, original.std)
         logits = logits_of(original.model, images, at_once, device, task)
     names = [original.classes[index] for index in original.wanted]
-    return look_at(logits, shown.labels, names, original.input_shape, TERMS, better, stated)
+    every = len(original.classes)
+    stated_classes = every if len(names) < every else None
+    return look_at(logits, shown.labels, names, original.input_shape, TERMS, better, stated, stated_classes)

@@ -123,6 +123,12 @@ def test_far_below_what_the_checkpoint_states(look):
     assert look(half_blind, stated=0.66)[0].warnings == ()
 
 
+def test_an_accuracy_stated_for_more_classes_is_shown_as_such(look):
+    found, notes = look(ColourNet(3), stated=0.99, prune_too={"classes": ["red", "green"]})
+    assert (found.accuracy, found.stated, found.stated_classes, found.warnings) == (1.0, 0.99, 3, ())
+    assert notes[-1].endswith("right (its checkpoint states 99.00% for all 3 classes)")
+
+
 def test_another_order_of_the_classes_is_named(look):
     found, _ = look(ColourNet(3), "reordered")
     assert (found.accuracy, found.invalid) == (0, "the original's outputs probably belong to other classes")
