@@ -1,14 +1,16 @@
 """Fronts of accuracy against measured latency, at five budgets: ours, the paper's, torch-pruning's, Model Optimizer's.
 
     python -m benchmarks.accuracy.front --gtsrb FOLDER --cifar10 FOLDER --photographs FOLDER --weights FOLDER \\
-        --tasks resnet20-gtsrb [--methods ours 'torch-pruning L1'] [--budgets 0.5x] [--trainings none] [--seeds 0 1 2]
+        --tasks resnet20-gtsrb [--methods ours 'torch-pruning L1'] [--budgets 0.5x] [--trainings none] \\
+        [--seeds 0 1 2] [--all]
     python -m benchmarks.accuracy.front                                     # writes page and pictures, runs nothing
 
 Tasks, pruning methods and training recipes are those of benchmarks/accuracy/reconstruction.py, and rows are made in the
 same way: pruned to a share of the original's latency, timed again interleaved with the original, trained, and evaluated
 on the test images. "paper" is CATRO by multiply-accumulates without reconstruction. torch-pruning prunes all layers by
 one ratio; for FastNAS of Model Optimizer see benchmarks/modelopt_peer.py. If a budget cannot be met, the row records
-this. The weights of MobileNetV2 are made by `catro-deploy train --model torchvision:mobilenet_v2 --data gtsrb
+this. Networks are trained after pruning by a selection of methods (``is_selected`` in front_rows.py) unless --all is
+given. The weights of MobileNetV2 are made by `catro-deploy train --model torchvision:mobilenet_v2 --data gtsrb
 -o data.size=96 --epochs 5 -o train.augment=signs`, with mean and std of DATASETS.
 
 Completed rows are stored in benchmarks/results/front.json or reconstruction.json and not run again. Writes
@@ -26,7 +28,7 @@ import torch
 
 from benchmarks.accuracy import reconstruction
 from benchmarks.accuracy.front_page import write_page
-from benchmarks.accuracy.front_rows import BUDGETS, RESULT, TASKS, TRAINED, WAYS, rows_of, stored_rows
+from benchmarks.accuracy.front_rows import BUDGETS, RESULT, TASKS, TRAINED, WAYS, is_selected, rows_of, stored_rows
 from benchmarks.accuracy.reconstruction_rows import FASTNAS, Row
 from benchmarks.rows import run_missing
 from catro_deploy.errors import MissedError
@@ -42,6 +44,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--trainings", nargs="+", choices=TRAINED, default=list(TRAINED))
     for name in reconstruction.FOLDERS:
         parser.add_argument(f"--{name}", type=Path, default=Path("weights" if name == "weights" else "data"))
+    parser.add_argument("--all", action="store_true", help="also rows that are not in the default selection")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--only", type=re.compile, default=re.compile(""), help="rows whose names match this pattern")
     parser.add_argument("--work", type=Path, default=Path("runs/front"), help="where the run folders go")
@@ -75,7 +78,8 @@ def main() -> None:
         return
     stored = stored_rows()
     rows = rows_of(args.tasks, args.methods, args.budgets, args.trainings, args.seeds)
-    missing = [row for row in rows if row.name not in stored and args.only.search(row.name)]
+    wanted = [row for row in rows if (args.all or is_selected(row)) and args.only.search(row.name)]
+    missing = [row for row in wanted if row.name not in stored]
     flags = {name: getattr(args, name) for name in reconstruction.FOLDERS}
     run_missing(__spec__.name, RESULT, missing, args.work, flags, args.jobs)
     print(write_page(stored_rows()))

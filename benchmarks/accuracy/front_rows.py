@@ -6,7 +6,18 @@ from typing import Any
 from benchmarks.accuracy.reconstruction_rows import FASTNAS, PEER_RECIPES, PEERS, TRAININGS, Row
 from benchmarks.common import read_result
 
-__all__ = ["BUDGETS", "OURS", "RESULT", "TASKS", "TRAINED", "WAYS", "all_rows", "rows_of", "stored_rows"]
+__all__ = [
+    "BUDGETS",
+    "OURS",
+    "RESULT",
+    "TASKS",
+    "TRAINED",
+    "WAYS",
+    "all_rows",
+    "is_selected",
+    "rows_of",
+    "stored_rows",
+]
 
 RESULT = "front.json"
 # Rows that both benchmarks have are run by either of them and read from its results.
@@ -29,6 +40,26 @@ WAYS: Mapping[str, Sequence[str]] = {
     "paper": ("fast",),
     **dict.fromkeys((*PEERS, FASTNAS), PEER_RECIPES),
 }
+
+# Of the trained networks, only these are compared by default, and ours at all budgets: torch-pruning's criteria differ
+# by less than the methods when they are trained alike, and recipes are compared with one of them.
+SELECTED: Mapping[str, Sequence[str]] = {
+    "paper": ("fast",),
+    "torch-pruning L1": PEER_RECIPES,
+    **dict.fromkeys(("torch-pruning Taylor", "torch-pruning group norm", FASTNAS), ("gentle",)),
+}
+SELECTED_BUDGETS = ("0.5x", "0.35x")
+# Larger networks take up to an hour per row on a CPU.
+LONG_TRAINING, LONG_TASKS = "10 epochs", TASKS[:3]
+
+
+def is_selected(row: Row) -> bool:
+    """Whether ``row`` is run by default: all methods without training, and a selection of trained networks."""
+    if row.training == "none":
+        return True
+    if row.training == LONG_TRAINING and row.case not in LONG_TASKS:
+        return False
+    return row.pruning == OURS or (row.budget in SELECTED_BUDGETS and row.recipe in SELECTED.get(row.pruning, ()))
 
 
 def rows_of(

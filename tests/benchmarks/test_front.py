@@ -13,7 +13,7 @@ import pytest
 from benchmarks import peers
 from benchmarks.accuracy import front, front_page, front_rows, reconstruction
 from benchmarks.accuracy.front_points import Interval, Point, compare, original_of, points_of, undominated
-from benchmarks.accuracy.front_rows import BUDGETS, TASKS, TRAINED, WAYS, all_rows, rows_of, stored_rows
+from benchmarks.accuracy.front_rows import BUDGETS, TASKS, TRAINED, WAYS, all_rows, is_selected, rows_of, stored_rows
 from benchmarks.accuracy.reconstruction_rows import CASES, Case, Row
 from catro_deploy.calibration import load_latency_protocol
 from catro_deploy.errors import MissedError
@@ -60,6 +60,17 @@ def test_rows_are_those_of_ten_methods_at_five_budgets():
     assert TRAINED == ("none", "3 epochs", "10 epochs")
     assert len(rows_of(TASKS[:1], WAYS, BUDGETS, ["none"], (0, 1, 2))) == 10 * 5  # untrained: one seed, one recipe
     assert len(rows_of(TASKS[:1], WAYS, BUDGETS, ["3 epochs"], (0, 1, 2))) == (1 + 1 + 8 * 2) * 5 * 3
+
+
+def test_all_methods_are_selected_without_training_and_a_few_after_it():
+    def selected(task, training):
+        return list(filter(is_selected, rows_of([task], WAYS, BUDGETS, [training], [0])))
+
+    assert len(selected(TASKS[-1], "none")) == 10 * 5
+    trained = selected(TASKS[-1], "3 epochs")
+    assert len(trained) == 5 + (1 + 2 + 3) * 2
+    assert {row.budget for row in trained if row.pruning != "ours"} == {"0.5x", "0.35x"}
+    assert [bool(selected(task, "10 epochs")) for task in TASKS] == [True] * 3 + [False] * 3
 
 
 def test_rows_of_both_benchmarks_are_stored_once(monkeypatch):
@@ -141,7 +152,7 @@ def test_the_page_says_where_another_method_is_above_ours():
     assert "Points of other methods: 1 above, 0 level, 1 below, 0 faster. Our front lacks 0.65x, 0.35x." in text
     assert "torch-pruning L1 at 0.2x: not met: 0.31x at best." in text
     assert "AMD EPYC, 2 cores; PyTorch 2.14; 2026-11-25" in text
-    assert "| ResNet-20, speed limits of GTSRB | 0 of 50 | 6 of 90 | 0 of 90 |" in text
+    assert "| ResNet-20, speed limits of GTSRB | 0 of 50 | 5 of 17 | 0 of 17 |" in text
 
 
 def test_a_cell_holds_accuracy_and_latency_with_their_intervals():
