@@ -42,11 +42,15 @@ __all__ = [
 
 # A network, and what it keeps of each group.
 Candidate = tuple[nn.Module, tuple[GroupPlan, ...]]
+# By protocol, the latencies of a network and of the original in microseconds, of each measurement.
+Times = Mapping[str, list[tuple[float, float]]]
 
 # Step between the strengths that are tried: they include ratios at which widths become multiples of powers of two.
 STEP = 1 / 32
 # Networks that keep more of the multiply-accumulates than this multiple of a budget's share are not timed.
 MOST_MACS = 1.25
+# A network that is slower than this multiple of the budget when it is timed briefly is not timed at length.
+QUICK_MARGIN = 1.1
 # Number of images, over all classes, whose squared gradients an importance by the Hessian gets.
 HESSIAN_IMAGES = 256
 
@@ -61,21 +65,33 @@ class TimedWidths:
     file: Path
 
     def latencies_us(
-        self, groups: Sequence[GroupPlan], measure: Callable[[], CandidateLatency], budget: Budget
+        self, groups: Sequence[GroupPlan], measure: Callable[[str], CandidateLatency], budget: Budget
     ) -> tuple[float, float]:
         """Latencies of a network that keeps ``groups`` and of the original, measured unless they are known.
 
-        A network that meets ``budget`` is measured twice, and the slower result counts: many networks are tried, and
-        noise makes some seem fast.
+        ``measure`` takes the name of a protocol. A network that meets ``budget`` is measured twice at length, and the
+        slower result counts: many networks are tried, and noise makes some seem fast.
         """
         known = json.loads(self.file.read_text(encoding="utf-8")) if self.file.is_file() else {}
-        times = known.setdefault(" ".join(str(len(group.kept)) for group in groups), [])
-        while not times or (len(times) == 1 and meets(budget, *times[0])):
-            latency = measure()
-            times.append([latency.candidate_us, latency.original_us])
+        times = known.setdefault(" ".join(str(len(group.kept)) for group in groups), {"quick": [], "standard": []})
+        while protocol := next_protocol(times, budget):
+            latency = measure(protocol)
+            times[protocol].append([latency.candidate_us, latency.original_us])
             write_json(self.file, known)
-        candidate_us, original_us = max(times, key=lambda pair: pair[0] / pair[1])
+        candidate_us, original_us = max(times["standard"] or times["quick"], key=lambda pair: pair[0] / pair[1])
         return candidate_us, original_us
+
+
+def next_protocol(times: Times, budget: Budget) -> str | None:
+    """The protocol by which to time a network next; None if it is known whether it meets ``budget``."""
+    if times["standard"]:
+        again = len(times["standard"]) == 1 and meets(budget, *times["standard"][0])
+    elif times["quick"]:
+        candidate_us, original_us = times["quick"][0]
+        again = meets(budget, candidate_us / QUICK_MARGIN, original_us)
+    else:
+        return "quick"
+    return "standard" if again else None
 
 
 def meets(budget: Budget, candidate_us: float, original_us: float) -> bool:
@@ -142,7 +158,8 @@ def gentlest_cut(
     budget = settings.prune.given_budget
     whole = count_macs(original.model, original.input_shape)
     fastest = 1.0
-    with open_timer(original, settings, "standard") as timer:
+    with open_timer(original, settings, "quick") as quick, open_timer(original, settings, "standard") as standard:
+        timers = {"quick": quick, "standard": standard}
         for step in range(1, int(most / STEP) + 1):
             candidate = cut_by(step * STEP)
             if candidate is None:
@@ -150,11 +167,17 @@ def gentlest_cut(
             macs = count_macs(candidate[0], original.input_shape)
             if budget.is_share and macs > MOST_MACS * budget.amount * whole:
                 continue
-            candidate_us, original_us = timed.latencies_us(candidate[1], partial(timer.measure, candidate[0]), budget)
+            measure = partial(measure_by, timers, candidate[0])
+            candidate_us, original_us = timed.latencies_us(candidate[1], measure, budget)
             if meets(budget, candidate_us, original_us):
                 return Gentlest(candidate[1], macs)
             fastest = min(fastest, candidate_us / original_us)
     raise MissedError(f"not met: {fastest:.2f}x at best")
+
+
+def measure_by(timers: Mapping[str, CandidateTimer], network: nn.Module, protocol: str) -> CandidateLatency:
+    """Time ``network`` by the timer of ``protocol``."""
+    return timers[protocol].measure(network)
 
 
 def prune_to_widths(settings: Settings, run: RunFolder, importance: str, widths: Mapping[str, int]) -> Plan:

@@ -35,16 +35,22 @@ def kept(*widths):
     return [GroupPlan(f"conv{i}", 16, tuple(range(width)), (f"conv{i}",)) for i, width in enumerate(widths)]
 
 
-def test_what_meets_the_budget_is_measured_twice_and_serves_all_importances(tmp_path):
-    latencies = iter([60.0, 30.0, 45.0, 40.0, 55.0])
+def test_what_meets_the_budget_is_measured_twice_at_length_and_serves_all_importances(tmp_path):
+    slow, fast, misjudged = (
+        [("quick", 60.0)],
+        [("quick", 52.0), ("standard", 30.0), ("standard", 45.0)],
+        [("quick", 40.0)],
+    )
+    latencies = iter([*slow, *fast, *misjudged, ("standard", 55.0)])
 
-    def measure():
-        found = next(latencies)
+    def measure(protocol):
+        expected, found = next(latencies)
+        assert protocol == expected
         return CandidateLatency(found, 100.0, Speedup(100 / found, (1.0, 9.0)), ())
 
     first, second = TimedWidths(tmp_path / "widths.json"), TimedWidths(tmp_path / "widths.json")
     half = Budget.parse("0.5x")
-    assert first.latencies_us(kept(12, 16), measure, half) == (60, 100)
+    assert first.latencies_us(kept(12, 16), measure, half) == (60, 100)  # more than 10% above the budget
     assert first.latencies_us(kept(8, 16), measure, half) == (45, 100)
     assert first.latencies_us(kept(8, 12), measure, half) == (55, 100)
     assert second.latencies_us(kept(8, 16), measure, half) == (45, 100)
@@ -55,8 +61,8 @@ def test_the_widths_with_most_multiply_accumulates_that_meet_the_budget_are_take
     """At a ratio of 0.475, 6 and 8 channels are kept, or 12 (not a multiple of 8) and 8. Both meet the budget."""
     monkeypatch.setattr(peers, "STEP", 0.475)
     settings = load_settings(tiny / "catro.toml", {"prune": {"budget": "0.5x"}})
-    timed = TimedWidths(tiny / "widths.json")
-    timed.file.write_text(json.dumps({"6 8 3": [[40.0, 100.0]] * 2, "12 8 3": [[40.0, 100.0]] * 2}))
+    timed, times = TimedWidths(tiny / "widths.json"), {"quick": [], "standard": [[40.0, 100.0]] * 2}
+    timed.file.write_text(json.dumps({"6 8 3": times, "12 8 3": times}))
     widths = {}
     for round_to in ((None,), (None, 8), (8, None)):
         plan = prune_by_peer(settings, RunFolder(tiny / "peer"), round_to, timed)
