@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from benchmarks.peers import Candidate, TimedWidths, gentlest_cut, write_groups
+from benchmarks.peers import Candidate, gentlest_cut, write_groups
+from benchmarks.timed_widths import TimedWidths
 from catro_deploy.data.base import Subset
 from catro_deploy.graph.coupling.trace import Network, trace
 from catro_deploy.pruning.cutting import Cut, cut_classifier

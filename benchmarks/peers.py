@@ -1,22 +1,18 @@
 """torch-pruning's pruner under our budgets: its criteria, our measurement, fine-tuning and run folder."""
 
 import copy
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
+from benchmarks.timed_widths import TimedWidths, meets
 from catro_deploy import networks
-from catro_deploy.budget import Budget
 from catro_deploy.calibration import load_latency_protocol
 from catro_deploy.errors import MissedError
-from catro_deploy.files import write_json
 from catro_deploy.graph.coupling.macs import count_macs
 from catro_deploy.graph.coupling.trace import Network, trace
 from catro_deploy.graph.fx.features import Labelled
@@ -31,7 +27,6 @@ from catro_deploy.targets import load_target
 from catro_deploy.transports.execution import use_of
 
 __all__ = [
-    "TimedWidths",
     "gentlest_cut",
     "measured_ratio",
     "open_timer",
@@ -42,61 +37,14 @@ __all__ = [
 
 # A network, and what it keeps of each group.
 Candidate = tuple[nn.Module, tuple[GroupPlan, ...]]
-# By protocol, the latencies of a network and of the original in microseconds, of each measurement.
-Times = Mapping[str, list[tuple[float, float]]]
+
 
 # Step between the strengths that are tried: they include ratios at which widths become multiples of powers of two.
 STEP = 1 / 32
 # Networks that keep more of the multiply-accumulates than this multiple of a budget's share are not timed.
 MOST_MACS = 1.25
-# A network that is slower than this multiple of the budget when it is timed briefly is not timed at length.
-QUICK_MARGIN = 1.1
 # Number of images, over all classes, whose squared gradients an importance by the Hessian gets.
 HESSIAN_IMAGES = 256
-
-
-@dataclass(frozen=True)
-class TimedWidths:
-    """Latencies of cut networks by their widths, stored in ``file``.
-
-    A ratio gives the same widths whichever channels an importance prefers: measurements for one serve them all.
-    """
-
-    file: Path
-
-    def latencies_us(
-        self, groups: Sequence[GroupPlan], measure: Callable[[str], CandidateLatency], budget: Budget
-    ) -> tuple[float, float]:
-        """Latencies of a network that keeps ``groups`` and of the original, measured unless they are known.
-
-        ``measure`` takes the name of a protocol. A network that meets ``budget`` is measured twice at length, and the
-        slower result counts: many networks are tried, and noise makes some seem fast.
-        """
-        known = json.loads(self.file.read_text(encoding="utf-8")) if self.file.is_file() else {}
-        times = known.setdefault(" ".join(str(len(group.kept)) for group in groups), {"quick": [], "standard": []})
-        while protocol := next_protocol(times, budget):
-            latency = measure(protocol)
-            times[protocol].append([latency.candidate_us, latency.original_us])
-            write_json(self.file, known)
-        candidate_us, original_us = max(times["standard"] or times["quick"], key=lambda pair: pair[0] / pair[1])
-        return candidate_us, original_us
-
-
-def next_protocol(times: Times, budget: Budget) -> str | None:
-    """The protocol by which to time a network next; None if it is known whether it meets ``budget``."""
-    if times["standard"]:
-        again = len(times["standard"]) == 1 and meets(budget, *times["standard"][0])
-    elif times["quick"]:
-        candidate_us, original_us = times["quick"][0]
-        again = meets(budget, candidate_us / QUICK_MARGIN, original_us)
-    else:
-        return "quick"
-    return "standard" if again else None
-
-
-def meets(budget: Budget, candidate_us: float, original_us: float) -> bool:
-    """Whether a network is as fast as ``budget`` requires."""
-    return candidate_us <= budget.limit(original_us)
 
 
 class Gentlest(NamedTuple):

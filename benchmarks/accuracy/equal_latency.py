@@ -30,8 +30,9 @@ import torch
 
 from benchmarks.accuracy.equal_latency_tables import MODEL, SEARCHED, machine_tables
 from benchmarks.common import environment, processor, read_result, write_result
-from benchmarks.peers import TimedWidths, open_timer, prune_by_peer
+from benchmarks.peers import open_timer, prune_by_peer
 from benchmarks.rows import finetune_and_judge, finish_in_own_process
+from benchmarks.timed_widths import TimedWidths
 from catro_deploy.errors import MissedError
 from catro_deploy.files import file_hash
 from catro_deploy.networks import load

@@ -40,11 +40,13 @@ from benchmarks.accuracy.reconstruction_rows import (
 )
 from benchmarks.common import DOCS, read_result
 from benchmarks.modelopt_peer import prune_by_fastnas
-from benchmarks.peers import TimedWidths, measured_ratio, prune_by_peer
+from benchmarks.peers import measured_ratio, prune_by_peer
 from benchmarks.rows import finetune_and_judge, run_missing
+from benchmarks.timed_widths import TimedWidths
 from catro_deploy.budget import Budget
 from catro_deploy.files import write_json, write_text
 from catro_deploy.progress import Silent
+from catro_deploy.records import Plan
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
 from catro_deploy.settings import Settings, load_settings
@@ -52,7 +54,8 @@ from catro_deploy.stages.prune import prune
 
 RESULT = "reconstruction.json"
 PAGE = DOCS / "reconstruction.md"
-# Shares of its budget that a network may use when measured again, by the nearer end of the interval.
+# Shares of its first latency, and of its budget, that a network may use when measured again, by the nearer end of the
+# interval. A network of round widths may be far below its budget, but not far below what was measured before.
 LEAST_USED, MOST_USED = 0.8, 1.1
 # Maximum width of that interval, as a share of the measured ratio.
 WIDEST_INTERVAL = 0.1
@@ -108,9 +111,10 @@ def prune_row(row: Row, settings: Settings, folder: Path) -> Path:
                 prune(settings, run, Silent())
         if not ratio.is_file():
             measured = measured_ratio(settings, run)
-            if misses(measured, settings.prune.given_budget):
+            if misses(measured, settings.prune.given_budget, first_ratio(load_plan(run), timed)):
+                if load_plan(run).latency is None:
+                    timed.forget(load_plan(run).groups)
                 run.plan.unlink()  # the next call prunes again
-                timed.file.unlink(missing_ok=True)
                 raise DisturbedError(f"{row.pruned_name} used {measured['latency_ratio']:.3f}x when measured again.")
             if is_vague(measured):
                 raise DisturbedError(f"{row.pruned_name} was measured with an interval of {measured}.")
@@ -118,13 +122,21 @@ def prune_row(row: Row, settings: Settings, folder: Path) -> Path:
     return run.path
 
 
-def misses(measured: Mapping[str, Any], budget: Budget) -> bool:
-    """Whether a network is above or below ``budget`` by more than other work on the machine explains.
+def first_ratio(plan: Plan, timed: TimedWidths) -> float:
+    """The share of the original's latency for which a network was taken, by us or for another tool."""
+    if plan.latency is None:
+        return timed.ratio(plan.groups)
+    (speedup,) = [one.speedup for one in plan.latency.rounds if one.taken]
+    return speedup.ratio
+
+
+def misses(measured: Mapping[str, Any], budget: Budget, first: float) -> bool:
+    """Whether a network is above ``budget``, or below its ``first`` share, by more than other work explains.
 
     A budget in microseconds cannot be checked by a share of the original's latency.
     """
     low, high = measured["latency_ratio_ci95"]
-    return budget.is_share and bool(low > MOST_USED * budget.limit(1.0) or high < LEAST_USED * budget.limit(1.0))
+    return budget.is_share and bool(low > MOST_USED * budget.limit(1.0) or high < LEAST_USED * first)
 
 
 def is_vague(measured: Mapping[str, Any]) -> bool:

@@ -9,11 +9,9 @@ from torch.func import functional_call, grad, vmap
 
 from benchmarks import peers
 from benchmarks.accuracy.reconstruction_rows import PEERS
-from benchmarks.peers import TimedWidths, gradients_of, peer_network, prune_by_peer, prune_to_widths
-from catro_deploy.budget import Budget
+from benchmarks.peers import gradients_of, peer_network, prune_by_peer, prune_to_widths
+from benchmarks.timed_widths import TimedWidths
 from catro_deploy.graph.coupling.trace import trace
-from catro_deploy.latency.candidate import CandidateLatency
-from catro_deploy.records import GroupPlan, Speedup
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import load_settings
 from tests.tiny import TinyNet
@@ -29,32 +27,6 @@ def test_each_group_keeps_as_many_channels_as_requested(tiny, importance, inner)
     first, second = 8 * 8 * 3 * 9 * inner, 8 * 8 * 9 * (inner * 7 + 7 * 7)
     assert plan.pruned_macs == first + second + 7 * 3
     assert run.pruned_weights.is_file()
-
-
-def kept(*widths):
-    return [GroupPlan(f"conv{i}", 16, tuple(range(width)), (f"conv{i}",)) for i, width in enumerate(widths)]
-
-
-def test_what_meets_the_budget_is_measured_twice_at_length_and_serves_all_importances(tmp_path):
-    slow, fast, misjudged = (
-        [("quick", 60.0)],
-        [("quick", 52.0), ("standard", 30.0), ("standard", 45.0)],
-        [("quick", 40.0)],
-    )
-    latencies = iter([*slow, *fast, *misjudged, ("standard", 55.0)])
-
-    def measure(protocol):
-        expected, found = next(latencies)
-        assert protocol == expected
-        return CandidateLatency(found, 100.0, Speedup(100 / found, (1.0, 9.0)), ())
-
-    first, second = TimedWidths(tmp_path / "widths.json"), TimedWidths(tmp_path / "widths.json")
-    half = Budget.parse("0.5x")
-    assert first.latencies_us(kept(12, 16), measure, half) == (60, 100)  # more than 10% above the budget
-    assert first.latencies_us(kept(8, 16), measure, half) == (45, 100)
-    assert first.latencies_us(kept(8, 12), measure, half) == (55, 100)
-    assert second.latencies_us(kept(8, 16), measure, half) == (45, 100)
-    assert next(latencies, None) is None
 
 
 def test_the_widths_with_most_multiply_accumulates_that_meet_the_budget_are_taken(tiny, monkeypatch):
