@@ -54,8 +54,8 @@ from catro_deploy.stages.prune import prune
 
 RESULT = "reconstruction.json"
 PAGE = DOCS / "reconstruction.md"
-# Shares of its first latency, and of its budget, that a network may use when measured again, by the nearer end of the
-# interval. A network of round widths may be far below its budget, but not far below what was measured before.
+# Shares of its expected latency, and of its budget, that a network may use when measured again, by the nearer end of
+# the interval.
 LEAST_USED, MOST_USED = 0.8, 1.1
 # Maximum width of that interval, as a share of the measured ratio.
 WIDEST_INTERVAL = 0.1
@@ -111,7 +111,7 @@ def prune_row(row: Row, settings: Settings, folder: Path) -> Path:
                 prune(settings, run, Silent())
         if not ratio.is_file():
             measured = measured_ratio(settings, run)
-            if misses(measured, settings.prune.given_budget, first_ratio(load_plan(run), timed)):
+            if misses(measured, settings.prune.given_budget, expected_ratio(load_plan(run), timed)):
                 if load_plan(run).latency is None:
                     timed.forget(load_plan(run).groups)
                 run.plan.unlink()  # the next call prunes again
@@ -122,21 +122,22 @@ def prune_row(row: Row, settings: Settings, folder: Path) -> Path:
     return run.path
 
 
-def first_ratio(plan: Plan, timed: TimedWidths) -> float:
-    """The share of the original's latency for which a network was taken, by us or for another tool."""
-    if plan.latency is None:
-        return timed.ratio(plan.groups)
-    (speedup,) = [one.speedup for one in plan.latency.rounds if one.taken]
-    return speedup.ratio
+def expected_ratio(plan: Plan, timed: TimedWidths) -> float:
+    """The share of the original's latency that a pruned network is expected to take.
+
+    Ours nearly use their budget. With the round widths of another tool, a network may be far below it, but not far
+    below its first measurement.
+    """
+    return timed.ratio(plan.groups) if plan.latency is None else Budget.parse(plan.budget).limit(1.0)
 
 
-def misses(measured: Mapping[str, Any], budget: Budget, first: float) -> bool:
-    """Whether a network is above ``budget``, or below its ``first`` share, by more than other work explains.
+def misses(measured: Mapping[str, Any], budget: Budget, expected: float) -> bool:
+    """Whether a network is above ``budget``, or below its ``expected`` share, by more than other work explains.
 
     A budget in microseconds cannot be checked by a share of the original's latency.
     """
     low, high = measured["latency_ratio_ci95"]
-    return budget.is_share and bool(low > MOST_USED * budget.limit(1.0) or high < LEAST_USED * first)
+    return budget.is_share and bool(low > MOST_USED * budget.limit(1.0) or high < LEAST_USED * expected)
 
 
 def is_vague(measured: Mapping[str, Any]) -> bool:

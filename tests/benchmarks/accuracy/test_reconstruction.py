@@ -54,7 +54,7 @@ def test_what_a_gpu_trained_is_marked():
     ("interval", "refused"),
     [((0.60, 0.75), True), ((0.52, 0.75), False), ((0.47, 0.49), False), ((0.35, 0.42), False), ((0.30, 0.39), True)],
 )
-def test_a_network_above_its_budget_or_far_below_its_first_latency_is_refused(interval, refused):
+def test_a_network_above_its_budget_or_far_below_its_expected_latency_is_refused(interval, refused):
     assert misses(measured(*interval), Budget.parse("0.5x"), 0.5) is refused
     assert not misses(measured(0.30, 0.39), Budget.parse("0.5x"), 0.37)
 
