@@ -50,8 +50,8 @@ MISSING = """\
 ## Coverage
 
 Rows measured so far, of those that the command above runs (one seed each): all methods without training; after
-training, ours at all budgets and a selection of the others at 0.5x and 0.35x, because criteria that are trained alike
-differ by less than the methods. Ten epochs are compared on ResNet-20 only. `--all` runs the others, too.
+training, ours at all budgets and a selection of the others at 0.5x and 0.35x, to limit the number of trainings. Ten
+epochs are compared on ResNet-20 only. `--all` runs the others, too.
 """
 # Minimum number of points of one method for which a picture shows more than the table.
 FEWEST = 3

@@ -41,8 +41,8 @@ WAYS: Mapping[str, Sequence[str]] = {
     **dict.fromkeys((*PEERS, FASTNAS), PEER_RECIPES),
 }
 
-# Of the trained networks, only these are compared by default, and ours at all budgets: torch-pruning's criteria differ
-# by less than the methods when they are trained alike, and recipes are compared with one of them.
+# Of the trained networks, only these are compared by default, and ours at all budgets, to limit the trainings: on
+# CIFAR-10, torch-pruning's criteria end close to each other when trained alike. Recipes are compared with one of them.
 SELECTED: Mapping[str, Sequence[str]] = {
     "paper": ("fast",),
     "torch-pruning L1": PEER_RECIPES,
