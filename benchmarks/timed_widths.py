@@ -1,4 +1,4 @@
-"""Latencies of networks cut by other tools: measured once, whichever importance chooses the channels."""
+"""Latencies of networks cut by other tools, shared by all importances that lead to the same widths."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence

@@ -110,10 +110,10 @@ def prune_row(row: Row, settings: Settings, folder: Path) -> Path:
             else:
                 prune(settings, run, Silent())
         if not ratio.is_file():
-            measured = measured_ratio(settings, run)
-            if misses(measured, settings.prune.given_budget, expected_ratio(load_plan(run), timed)):
-                if load_plan(run).latency is None:
-                    timed.forget(load_plan(run).groups)
+            measured, plan = measured_ratio(settings, run), load_plan(run)
+            if misses(measured, settings.prune.given_budget, expected_ratio(plan, timed)):
+                if plan.latency is None:
+                    timed.forget(plan.groups)
                 run.plan.unlink()  # the next call prunes again
                 raise DisturbedError(f"{row.pruned_name} used {measured['latency_ratio']:.3f}x when measured again.")
             if is_vague(measured):

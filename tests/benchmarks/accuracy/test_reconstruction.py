@@ -56,6 +56,9 @@ def test_what_a_gpu_trained_is_marked():
 )
 def test_a_network_above_its_budget_or_far_below_its_expected_latency_is_refused(interval, refused):
     assert misses(measured(*interval), Budget.parse("0.5x"), 0.5) is refused
+
+
+def test_a_network_far_below_its_budget_is_taken_if_that_was_expected():
     assert not misses(measured(0.30, 0.39), Budget.parse("0.5x"), 0.37)
 
 
