@@ -1,8 +1,8 @@
 """The code that made a row: a digest of all modules that a benchmark imports, directly or indirectly.
 
 Comments, docstrings and layout do not count. Modules named in strings (``"catro_deploy.agent.bench:bench"``, ``"-m",
-"catro_deploy"``) count as imported. Modules that only print results do not count, nor do files that are not Python,
-such as targets.
+"catro_deploy"``) count as imported. Modules that only choose rows, print results or write the report of a run do not
+count, nor do files that are not Python, such as targets.
 """
 
 import ast
@@ -21,8 +21,10 @@ Sources = Mapping[str, str]
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 ROOTS = ("benchmarks", "catro_deploy")
-# Modules that write pages and tables, or record the code: no figure depends on them.
-PRINTS = re.compile(r"benchmarks\.(.*(page|_tables)|provenance)")
+# Modules that choose which rows are run, write pages, tables and reports, or record the code.
+NO_FIGURES = re.compile(
+    r"benchmarks\.(.*(_selection|page|_tables)|provenance)|catro_deploy\.(report(\..*)?|stages\.report)"
+)
 # The package imports its public names on first use: only modules that use them depend on them.
 LAZY = "catro_deploy"
 OFFERED = {"PrunedModel": "catro_deploy.api", "prune": "catro_deploy.api", "load": "catro_deploy.networks"}
@@ -53,7 +55,7 @@ def depends_on(module: str, sources: Sources) -> set[str]:
     waiting = [module]
     while waiting:
         name = waiting.pop()
-        if name in sources and name not in found and not PRINTS.fullmatch(name):
+        if name in sources and name not in found and not NO_FIGURES.fullmatch(name):
             found.add(name)
             waiting += [name.rpartition(".")[0], *_imports_of(name, sources[name])]
     return found

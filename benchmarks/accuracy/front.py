@@ -9,7 +9,7 @@ Tasks, pruning methods and training recipes are those of benchmarks/accuracy/rec
 same way: pruned to a share of the original's latency, timed again interleaved with the original, trained, and evaluated
 on the test images. "paper" is CATRO by multiply-accumulates without reconstruction. torch-pruning prunes all layers by
 one ratio; for FastNAS of Model Optimizer see benchmarks/modelopt_peer.py. If a budget cannot be met, the row records
-this. Networks are trained after pruning by a selection of methods (``is_selected`` in front_rows.py) unless --all is
+this. Networks are trained after pruning by a selection of methods (front_selection.py) unless --all is
 given. The weights of MobileNetV2 are made by `catro-deploy train --model torchvision:mobilenet_v2 --data gtsrb
 -o data.size=96 --epochs 5 -o train.augment=signs`, with mean and std of DATASETS.
 
@@ -28,7 +28,8 @@ import torch
 
 from benchmarks.accuracy import reconstruction
 from benchmarks.accuracy.front_page import write_page
-from benchmarks.accuracy.front_rows import BUDGETS, RESULT, TASKS, TRAINED, WAYS, is_selected, rows_of, stored_rows
+from benchmarks.accuracy.front_rows import BUDGETS, RESULT, TASKS, TRAINED, WAYS, rows_of, stored_rows
+from benchmarks.accuracy.front_selection import is_selected
 from benchmarks.accuracy.reconstruction_rows import FASTNAS, Row
 from benchmarks.rows import run_missing
 from catro_deploy.errors import MissedError

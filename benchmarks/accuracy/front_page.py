@@ -6,7 +6,8 @@ from typing import Any
 
 from benchmarks.accuracy.front_picture import picture
 from benchmarks.accuracy.front_points import Interval, Point, Verdict, Way, compare, original_of, points_of
-from benchmarks.accuracy.front_rows import BUDGETS, OURS, TASKS, TRAINED, WAYS, is_selected, rows_of
+from benchmarks.accuracy.front_rows import BUDGETS, OURS, TASKS, TRAINED, WAYS, rows_of
+from benchmarks.accuracy.front_selection import is_selected
 from benchmarks.accuracy.reconstruction_rows import CASES
 from benchmarks.common import DOCS, read_result, table
 from benchmarks.rows import gpu_of

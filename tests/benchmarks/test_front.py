@@ -13,7 +13,8 @@ import pytest
 from benchmarks import peers
 from benchmarks.accuracy import front, front_page, front_rows, reconstruction
 from benchmarks.accuracy.front_points import Interval, Point, compare, original_of, points_of, undominated
-from benchmarks.accuracy.front_rows import BUDGETS, TASKS, TRAINED, WAYS, all_rows, is_selected, rows_of, stored_rows
+from benchmarks.accuracy.front_rows import BUDGETS, TASKS, TRAINED, WAYS, all_rows, rows_of, stored_rows
+from benchmarks.accuracy.front_selection import is_selected
 from benchmarks.accuracy.reconstruction_rows import CASES, Case, Row
 from catro_deploy.calibration import load_latency_protocol
 from catro_deploy.errors import MissedError

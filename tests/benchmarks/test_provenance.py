@@ -14,12 +14,16 @@ BENCH = "benchmarks.accuracy.bench"
 SOURCES = {
     "benchmarks": "",
     "benchmarks.accuracy": "",
-    BENCH: "from catro_deploy.cut import cut\nfrom benchmarks.accuracy.bench_page import page\n",
+    BENCH: "from catro_deploy.cut import cut\nfrom benchmarks.accuracy.bench_page import page\n"
+    "from benchmarks.accuracy.bench_selection import is_selected\n",
     "benchmarks.accuracy.bench_page": "",
+    "benchmarks.accuracy.bench_selection": "",
     "catro_deploy": "from catro_deploy.other import unused\n",
     "catro_deploy.cut": 'def cut(x):\n    "Cut."\n    run("catro_deploy.job:do")\n    return x + 1  # one more\n',
-    "catro_deploy.job": "",
+    "catro_deploy.job": "from catro_deploy.report.build import write\n",
     "catro_deploy.other": "",
+    "catro_deploy.report": "",
+    "catro_deploy.report.build": "",
 }
 MADE = {"by": BENCH, "code": digest(BENCH, SOURCES), "date": "2026-11-25"}
 
@@ -33,7 +37,7 @@ def state(row, sources=SOURCES):
     return one.state
 
 
-def test_a_benchmark_depends_on_what_it_imports_or_names_and_not_on_its_page():
+def test_a_benchmark_depends_on_what_it_imports_or_names_and_not_on_pages_selections_and_reports():
     found = {"benchmarks", "benchmarks.accuracy", BENCH, "catro_deploy", "catro_deploy.cut", "catro_deploy.job"}
     assert depends_on(BENCH, SOURCES) == found
 
