@@ -42,6 +42,7 @@ NAMES = {
     "fpgm": "FPGM of torch-pruning, same widths",
     "group-l2": "group L2 of torch-pruning, same widths",
     "ours": "ours",
+    "ours-cutmix": "ours, with CutMix",
 }
 SEEDS = range(10)
 # Tables for which the paper reports figures.

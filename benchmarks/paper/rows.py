@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-__all__ = ["METHODS", "PAPER", "PEERS", "Row", "rows_of"]
+__all__ = ["METHODS", "PAPER", "PEERS", "TRAINING", "Row", "rows_of"]
 
+OURS = {"reconstruct": True, "worth": "measured", "allocation": "exact"}
 # Method -> settings of [prune].
 METHODS: dict[str, dict[str, Any]] = {
     "catro": {"criterion": "catro", "allocation": "greedy"},
@@ -14,8 +15,11 @@ METHODS: dict[str, dict[str, Any]] = {
     "l1-uniform": {"criterion": "l1", "allocation": "uniform"},
     "fpgm": {},
     "group-l2": {},
-    "ours": {"reconstruct": True, "worth": "measured", "allocation": "exact"},
+    "ours": OURS,
+    "ours-cutmix": OURS,
 }
+# Method -> settings of [finetune] besides those of its recipe.
+TRAINING: dict[str, dict[str, Any]] = {"ours-cutmix": {"cutmix": 1.0}}
 # Method -> its importance in torch-pruning.
 PEERS = {"fpgm": "FPGMImportance", "group-l2": "GroupMagnitudeImportance"}
 RECIPES = ("paper", "fast")
@@ -107,9 +111,9 @@ def _table_1(seed: int) -> list[Row]:
     return rows
 
 
-def _ours(row: Row) -> Row:
+def _ours(row: Row, method: str = "ours") -> Row:
     """``row`` with the defaults of this project, except that it is not pruned for latency: widths are not capped."""
-    return replace(row, method="ours", recipe="gentle", epochs=row.epochs or SOME)
+    return replace(row, method=method, recipe="gentle", epochs=row.epochs or SOME)
 
 
 def _table_2(seed: int) -> list[Row]:
@@ -118,8 +122,8 @@ def _table_2(seed: int) -> list[Row]:
     rows = [Row(2, model, method, model, kept, data="cifar10") for model, kept in CIFAR.items() for method in methods]
     few = [replace(row, case=f"{row.case}-briefly", epochs=FEW) for row in rows if row.model == "cifar_resnet20"]
     some = [replace(row, case=f"{row.case}-{SOME} epochs", epochs=SOME) for row in rows if row.method == "catro"]
-    both = [one for row in some for one in (row, _ours(row))]
-    return [replace(row, seed=seed) for row in (*few, *both, *rows)]
+    all_some = [one for row in some for one in (row, _ours(row), _ours(row, "ours-cutmix"))]
+    return [replace(row, seed=seed) for row in (*few, *all_some, *rows)]
 
 
 def _table_3(seed: int) -> list[Row]:

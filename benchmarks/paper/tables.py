@@ -34,7 +34,7 @@ import torch
 from benchmarks.common import DOCS, environment, read_result, write_result
 from benchmarks.paper.one_pass import prune_in_one_pass
 from benchmarks.paper.page import page
-from benchmarks.paper.rows import METHODS, PEERS, Row, rows_of
+from benchmarks.paper.rows import METHODS, PEERS, TRAINING, Row, rows_of
 from benchmarks.peers import prune_to_widths, write_groups
 from benchmarks.rows import finetune_and_judge, finish_in_own_process
 from catro_deploy.files import write_text
@@ -126,7 +126,7 @@ def settings_of(row: Row, args: argparse.Namespace, classes: Sequence[str]) -> S
                 **METHODS[row.method],
                 **(row.prune or {}),
             },
-            "finetune": {**finetune, **({"epochs": epochs} if epochs else {})},
+            "finetune": {**finetune, **TRAINING.get(row.method, {}), **({"epochs": epochs} if epochs else {})},
         },
     )
 
