@@ -4,7 +4,7 @@ import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -48,8 +48,6 @@ __all__ = [
 
 Method = Literal["exact", "greedy", "flops", "uniform"]
 
-# Steps of the bisection for the multiply-accumulates that meet a latency limit: more would be finer than the staircase.
-BISECTIONS = 12
 # Most widths per group in an exact allocation by multiply-accumulates, whose cost has all pairs for two groups.
 EXACT_WIDTHS = 32
 
@@ -230,33 +228,26 @@ def _method(
 
 
 def _by_share_of_flops(
-    values: Sequence[GroupValue], flops: CostModel, latency: CostModel, constraints: Sequence[Constraint]
+    values: Sequence[GroupValue], flops: CostModel, latency: LayerCost, constraints: Sequence[Constraint]
 ) -> Solver:
-    """The paper's widths at the most multiply-accumulates that are predicted to be within the limits."""
-    low = flops.predict({group.choice.name: group.choice.smallest for group in values})
-    high = flops.predict({group.choice.name: group.choice.widths[-1] for group in values})
+    """The last network on the path of Algorithm 2 by multiply-accumulates that is predicted to be within the limits.
 
-    @cache
-    def at(macs: float) -> Allocation:
-        return weigh(values, latency, greedy(values, flops, macs, only_next=True).widths)
+    All networks on the path are tried, since latency rises and falls along it: with widths that fill vector registers,
+    a network with more multiply-accumulates is often faster.
+    """
+    path = [_least(values, flops).widths]
+    greedy(values, flops, math.inf, only_next=True, on_step=lambda changed: path.append({**path[-1], **changed}))
+    models: list[Bounded] = [latency, *(one.use for one in constraints)]
+    used = np.array([[model.predict(widths) for model in models] for widths in path])
+    fastest = path[int(np.argmin(used[:, 0]))]
 
     def solve(limit_us: float, *others: float) -> Allocation:
-        limits = limited(constraints, others)
+        (within,) = np.nonzero((used <= (limit_us, *others)).all(axis=1))
+        if not len(within):
+            raise beyond(fastest, latency, limit_us, limited(constraints, others))
+        return weigh(values, latency, path[within[-1]])
 
-        def holds(macs: float) -> bool:
-            return at(macs).cost <= limit_us and all(limit.holds(at(macs).widths) for limit in limits)
-
-        if not holds(low):
-            raise beyond(at(low).widths, latency, limit_us, limits)
-        if holds(high):
-            return at(high)
-        within, above = low, high
-        for _ in range(BISECTIONS):
-            middle = math.sqrt(within * above)
-            within, above = (middle, above) if holds(middle) else (within, middle)
-        return at(within)
-
-    return Solver("flops", solve, at(low), at(low).widths)
+    return Solver("flops", solve, weigh(values, latency, fastest), path[0])
 
 
 def _least(values: Sequence[GroupValue], cost: CostModel) -> Allocation:

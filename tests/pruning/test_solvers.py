@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from catro_deploy.catro.exact import exact
 from catro_deploy.catro.gains import GroupChoice, GroupValue, weigh
+from catro_deploy.catro.greedy import greedy
 from catro_deploy.errors import BudgetError
 from catro_deploy.latency.flops import FlopsCost
 from catro_deploy.pruning.scoring import Scored
@@ -283,3 +284,21 @@ def test_one_share_for_all_measures_nothing():
     settings = PruneSettings(allocation="uniform")
     values = values_for(on, all_widths(on, settings), settings, {}, object())
     assert [(group.choice.name, float(group.value.max())) for group in values] == [("stem", 0.0), ("inner", 0.0)]
+
+
+@pytest.mark.parametrize("share", [0.25, 0.35, 0.45, 0.6, 0.75, 0.9, 1.0])
+def test_by_flops_no_later_network_on_the_path_is_within_the_limit(share):
+    """A latency with steps rises and falls along the path: a bisection would end at any network that just fits."""
+    network = block()
+    on = scored(network)
+    flops = FlopsCost(network.layers, on.prunable, network.other_macs)
+    settings = PruneSettings(allocation="flops")
+    solver, _, latency = made("flops")
+    values = values_for(on, all_widths(on, settings), settings, {}, None)
+    path = [dict(solver.smallest)]
+    greedy(values, flops, np.inf, only_next=True, on_step=lambda changed: path.append(path[-1] | changed))
+    found = solver.solve(share * full_cost())
+    assert path[-1] == full_widths(on)
+    within = [latency.predict(widths) <= share * full_cost() for widths in path]
+    assert found.widths in path
+    assert not any(within[path.index(found.widths) + 1 :])
