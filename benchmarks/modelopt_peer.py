@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -34,10 +33,12 @@ DIVISOR = 8
 BATCH_SIZE = 256
 
 
-def prune_by_fastnas(settings: Settings, run: RunFolder, timed: TimedWidths) -> Plan:
+def prune_by_fastnas(settings: Settings, run: RunFolder, timed: TimedWidths, scores: Path) -> Plan:
     """Prune by FastNAS to the largest share of the FLOPs that meets the latency budget.
 
     It scores widths by accuracy on validation images, one layer at a time, with re-estimated batch norm statistics.
+    The scores are independent of the budget, and the file ``scores`` keeps them between calls: they take hours on a CPU
+    for a network with hundreds of widths.
 
     Raises:
         MissedError: no share meets the budget.
@@ -45,16 +46,15 @@ def prune_by_fastnas(settings: Settings, run: RunFolder, timed: TimedWidths) -> 
     original = open_original(settings)
     network = trace(original.model, original.input_shape)
     batches = [images for images, _ in pruning_batches(original, settings)]
-    with TemporaryDirectory() as folder:
 
-        def cut_by(strength: float) -> Candidate | None:
-            subnet = fastnas(original, batches, 1 - strength, Path(folder, "scores"))
-            if subnet is None:
-                return None
-            groups = kept_groups(original.model, subnet, network)
-            return cut_classifier(original, network, Cut(groups), batches[0], settings).model, groups
+    def cut_by(strength: float) -> Candidate | None:
+        subnet = fastnas(original, batches, 1 - strength, scores)
+        if subnet is None:
+            return None
+        groups = kept_groups(original.model, subnet, network)
+        return cut_classifier(original, network, Cut(groups), batches[0], settings).model, groups
 
-        groups = gentlest_cut(original, settings, cut_by, timed, most=1.0).groups
+    groups = gentlest_cut(original, settings, cut_by, timed, most=1.0).groups
     return write_groups(settings, original, groups, run)
 
 

@@ -106,7 +106,7 @@ def prune_row(row: Row, settings: Settings, folder: Path) -> Path:
             if row.pruning in PEERS:
                 prune_by_peer(settings, run, ROUND_TO, timed, PEERS[row.pruning])
             elif row.pruning == FASTNAS:
-                prune_by_fastnas(settings, run, timed)
+                prune_by_fastnas(settings, run, timed, folder / f"{row.case}.fastnas.pth")
             else:
                 prune(settings, run, Silent())
         if not ratio.is_file():
