@@ -186,6 +186,7 @@ RECIPES: Mapping[str, Mapping[str, Any]] = {
     "no average": {"recipe": "gentle", "ema": 0.0},
     "no distillation": {"recipe": "gentle", "distill": 0.0},
     "half distillation": {"recipe": "gentle", "distill": 0.5},
+    "no feature maps": {"recipe": "gentle", "distill_features": 0.0},
 }
 # One thing changed at a time: (pruning method, training recipe). Without reconstruction, channels and widths are also
 # chosen by scatter, because the default criteria need reconstruction.
@@ -198,6 +199,7 @@ ABLATIONS = (
     ("ours", "no average"),
     ("ours", "no distillation"),
     ("ours", "half distillation"),
+    ("ours", "no feature maps"),
 )
 COMPARED_PEERS = ("torch-pruning L1", "torch-pruning Taylor", "torch-pruning group norm")
 PEER_RECIPES = ("usual", "gentle")

@@ -109,6 +109,8 @@ class FinetuneOptions(TypedDict, total=False):
         distill: Weight of the original network's answers in the loss; default: the recipe's; without labels: 1; 0 <= x
             <= 1.
         temperature: Temperature of distillation; x > 0; default: 4.0.
+        distill_features: Weight of the distance from the original network's feature maps in the loss; default: the
+            recipe's, or 0 with distill = 0; x >= 0.
     """
 
     epochs: int
@@ -134,3 +136,4 @@ class FinetuneOptions(TypedDict, total=False):
     recipe: Literal["auto", "gentle", "fast", "paper", "none"]
     distill: float
     temperature: float
+    distill_features: float

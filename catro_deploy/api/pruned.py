@@ -100,7 +100,7 @@ class PrunedModel:
         wanted, shape = WantedClasses(self.plan.model_classes, self.plan.class_indices), self.plan.input_shape
         before = copy.deepcopy(self.model)
         teacher = copy.deepcopy(self.original) if settings.epochs else None
-        job = LoaderJob(self.model, loader, validation, wanted, shape, settings, teacher, self.plan.reconstructed)
+        job = LoaderJob(self.model, loader, validation, wanted, self.plan, settings, teacher)
         history = fit_loader(job, progress or Silent())
         if validation is None or not history.epochs:
             return history

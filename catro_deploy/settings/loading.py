@@ -58,12 +58,16 @@ def load_settings(file: Path | None, flags: Mapping[str, Mapping[str, Any]]) -> 
     return settings
 
 
+# They depend on the images and on each other: ``follow_recipe`` sets them.
+_DECIDED_LATER = {"distill", "distill_features"}
+
+
 def _follow_recipes_(content: dict[str, Any]) -> None:
-    """Set the missing keys of each section by its recipe, except ``distill``, which depends on the images."""
+    """Set the missing keys of each section by its recipe, except those that are decided later."""
     for section, recipes in RECIPES.items():
         table = content.get(section)
         if isinstance(table, dict) and isinstance(name := table.get("recipe"), str):
-            decided = {key: value for key, value in recipes.get(name, {}).items() if key != "distill"}
+            decided = {key: value for key, value in recipes.get(name, {}).items() if key not in _DECIDED_LATER}
             content[section] = {**decided, **table}
 
 

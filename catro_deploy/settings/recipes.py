@@ -15,14 +15,16 @@ PAPER = {
 RECIPES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "train": {"paper": {**PAPER, "epochs": 300, "learning_rate": 0.1}},
     "finetune": {
-        "none": {"warmup_epochs": 1.0, "ema": 0.0, "distill": 0.0, "max_grad_norm": 0.0},
-        "paper": {**PAPER, "epochs": 200, "learning_rate": 0.01, "distill": 0.0},
+        "none": {"warmup_epochs": 1.0, "ema": 0.0, "distill": 0.0, "distill_features": 0.0, "max_grad_norm": 0.0},
+        "paper": {**PAPER, "epochs": 200, "learning_rate": 0.01, "distill": 0.0, "distill_features": 0.0},
         "fast": {
             "epochs": 60, "schedule": "cosine", "warmup_epochs": 5.0, "ema": 0.998, "distill": 0.5, "compile": True,
-            "max_grad_norm": 0.0,
+            "distill_features": 0.0, "max_grad_norm": 0.0,
         },
         # Without learning_rate and ema: the training derives them from its number of steps (training/gentle.py).
-        "gentle": {"schedule": "cosine", "warmup_epochs": 0.0, "distill": 0.9, "max_grad_norm": 5.0},
+        "gentle": {
+            "schedule": "cosine", "warmup_epochs": 0.0, "distill": 0.9, "distill_features": 10.0, "max_grad_norm": 5.0,
+        },
     },
 }  # fmt: skip
 """Section to recipe to values; ``paper`` is the recipe of arXiv 2110.10921, as far as it is stated there."""
@@ -38,9 +40,9 @@ def follow_recipe(
     """``settings`` with missing values from their recipe.
 
     ``auto`` is ``gentle`` for a network whose layers pruning has ``reconstructed``, and ``none`` otherwise. If images
-    are not ``labelled``, every recipe learns from the original's answers alone. The batch size follows from the number
-    of training ``images`` (it is 128 for the paper's recipe, and if that number is not known), the learning rate from
-    the batch size.
+    are not ``labelled``, every recipe learns from the original alone; with ``distill = 0``, none learns from it. The
+    batch size follows from the number of training ``images`` (it is 128 for the paper's recipe, and if that number is
+    not known), the learning rate from the batch size.
     """
     name = settings.recipe
     if name == "auto":
@@ -48,6 +50,8 @@ def follow_recipe(
     missing = {key: value for key, value in RECIPES["finetune"][name].items() if getattr(settings, key) is None}
     if "distill" in missing and not labelled:
         missing["distill"] = 1.0
+    if settings.distill == 0 and "distill_features" in missing:
+        missing["distill_features"] = 0.0
     batch = _batch_size(settings, name, images)
     if settings.learning_rate is None and name in RATES:
         missing["learning_rate"] = scaled_rate(RATES[name], batch)

@@ -133,6 +133,11 @@ class FinetuneSettings(OptimiserSettings):
         description="Weight of the original network's answers in the loss; default: the recipe's; without labels: 1",
     )
     temperature: PositiveFloat = Field(4.0, description="Temperature of distillation")
+    distill_features: NonNegativeFloat | None = Field(
+        None,
+        description="Weight of the distance from the original network's feature maps in the loss; default: the "
+        "recipe's, or 0 with distill = 0",
+    )
 
     @property
     def starts_accurate(self) -> bool:

@@ -24,6 +24,7 @@ from catro_deploy.stages.images import open_images_of
 from catro_deploy.training import TrainingJob, fit
 from catro_deploy.training.compute import choose_device
 from catro_deploy.training.evaluate import accuracy, predict
+from catro_deploy.training.features import features_of
 from catro_deploy.training.pixels import decode_once
 
 __all__ = ["finetune"]
@@ -50,7 +51,9 @@ def finetune(settings: Settings, run: RunFolder, progress: Progress, held_out: H
         require_distillation(settings.finetune, settings.finetune.epochs)
     options = follow_recipe(settings.finetune, plan.reconstructed, labelled, len(train.labels))
     network = networks.load(run, weights="pruned")
-    teacher = networks.load(run, weights="original") if options.distill and options.epochs else None
+    learns = options.epochs and (options.distill or options.distill_features)
+    teacher = networks.load(run, weights="original") if learns else None
+    features = features_of(teacher, network, plan, options.distill_features or 0.0) if teacher else None
     job = TrainingJob(
         network,
         train,
@@ -62,6 +65,7 @@ def finetune(settings: Settings, run: RunFolder, progress: Progress, held_out: H
         teacher,
         options.distill or 0.0,
         options.temperature,
+        features,
     )
     history = fit(job, run.finetune_state, progress, run.events)
     choice = _choice(network, run, plan, validation, options, progress) if history.epochs else None

@@ -47,6 +47,7 @@ def qat(
         "learning_rate": own.qat_learning_rate,
         "amp": False,
         "compile": False,
+        "distill_features": 0.0,  # layers of this network have other names
         "tensorboard": False,
     }
     job = TrainingJob(

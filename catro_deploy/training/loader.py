@@ -11,10 +11,11 @@ from torch import nn
 from catro_deploy.data.loader import Batch, Loader, WantedClasses, open_loader, without_labels
 from catro_deploy.errors import DataError
 from catro_deploy.progress import Progress
-from catro_deploy.records import History
+from catro_deploy.records import History, Plan
 from catro_deploy.settings import FinetuneSettings, follow_recipe
 from catro_deploy.settings.labels import require_distillation
 from catro_deploy.training.compute import Hardware, choose_hardware
+from catro_deploy.training.features import features_of
 from catro_deploy.training.loop import Training, enough_memory
 from catro_deploy.training.objective import Objective
 
@@ -90,20 +91,18 @@ class LoaderJob:
         train: yields training images. If it yields images alone, the model learns only from the teacher's outputs.
         validation: yields images for the accuracy after each epoch; None: no accuracy.
         wanted: the classes to use; images of others are skipped.
-        image_shape: (channels, height, width) of the images that both loaders yield, of all classes.
+        plan: what was removed from the original; both loaders yield images of its ``input_shape``, of all classes.
         settings: batch_size and augment are ignored, since the loader determines them; the recipe is followed.
-        teacher: returns logits over the wanted classes; a copy of it is moved to the training device.
-        reconstructed: whether the layers of ``model`` were reconstructed, which the recipe depends on.
+        teacher: the original, which returns logits over the wanted classes; a copy is moved to the training device.
     """
 
     model: nn.Module
     train: Loader
     validation: Loader | None
     wanted: WantedClasses
-    image_shape: tuple[int, int, int]
+    plan: Plan
     settings: FinetuneSettings
     teacher: nn.Module | None = None
-    reconstructed: bool = False
 
     def accuracy(self, network: nn.Module, hardware: Hardware) -> float | None:
         """Accuracy of ``network`` on the validation images; None if there are none.
@@ -119,7 +118,7 @@ class LoaderJob:
                 "The validation loader gives images without labels, so there is no accuracy to measure.",
                 "Leave it out. PrunedModel.agreement compares the network with the original on such images.",
             )
-        return loader_accuracy(network, self.wanted.batches(opened.batches, self.image_shape), hardware)
+        return loader_accuracy(network, self.wanted.batches(opened.batches, self.plan.input_shape), hardware)
 
 
 def fit_loader(job: LoaderJob, progress: Progress) -> History:
@@ -134,16 +133,18 @@ def fit_loader(job: LoaderJob, progress: Progress) -> History:
         NumericsError: the loss or a weight is not finite.
         FaultError: the GPU's memory is too small.
     """
-    settings = job.settings
-    hardware = choose_hardware(job.model, settings.compute, settings.amp, job.image_shape)
+    settings, plan = job.settings, job.plan
+    hardware = choose_hardware(job.model, settings.compute, settings.amp, plan.input_shape)
     with enough_memory('Let the loader give smaller batches, or train with compute="cpu".'):
-        batches = LoaderBatches(job.train, job.wanted, job.image_shape, hardware)
+        batches = LoaderBatches(job.train, job.wanted, plan.input_shape, hardware)
         if not batches.labelled:
             require_distillation(settings, settings.epochs)
         settings = settings.model_copy(update={"batch_size": batches.size})
-        settings = follow_recipe(settings, job.reconstructed, batches.labelled)
+        settings = follow_recipe(settings, plan.reconstructed, batches.labelled)
         share, temperature = settings.distill or 0.0, settings.temperature
-        objective = Objective(hardware, settings.label_smoothing, job.teacher, share, temperature)
+        weight = settings.distill_features or 0.0
+        features = features_of(job.teacher, job.model, plan, weight) if job.teacher is not None else None
+        objective = Objective(hardware, settings.label_smoothing, job.teacher, share, temperature, features)
         validate = partial(job.accuracy, hardware=hardware)
         training = Training(job.model, batches, objective, validate, settings, hardware)
         training.start(None, "", progress)

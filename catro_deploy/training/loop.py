@@ -173,7 +173,9 @@ class Training:
 
     def _prepare_forward(self, epoch: int, progress: Progress) -> None:
         """Compile what can be compiled, for batches like those of ``epoch``, and join the other processes."""
-        if self.settings.compile:
+        if self.settings.compile and self.objective.features:
+            progress.note("not compiled, because feature maps are compared (distill_features)")
+        elif self.settings.compile:
             example, _ = next(self.batches.epoch(epoch))
             self.stepper.forward = compiled(self.model, example, self.hardware, progress, self.world)
             self.objective.compile(example, progress)

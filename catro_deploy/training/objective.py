@@ -1,6 +1,7 @@
 """The loss of a training."""
 
 import copy
+from contextlib import AbstractContextManager
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +12,7 @@ from catro_deploy.graph.fx.folding import folded
 from catro_deploy.progress import Progress
 from catro_deploy.training.compiling import Forward, compiled_teacher
 from catro_deploy.training.compute import Hardware, runs_channels_last
+from catro_deploy.training.features import Features, Maps, inputs_of
 
 __all__ = ["Objective", "distillation_loss"]
 
@@ -27,7 +29,10 @@ def distillation_loss(logits: torch.Tensor, teacher_logits: torch.Tensor, temper
 
 
 class Objective:
-    """(1 - distill) * cross entropy + distill * ``distillation_loss``, from a copy of ``teacher``."""
+    """(1 - distill) * cross entropy + distill * ``distillation_loss`` + ``features.loss``, from a copy of ``teacher``.
+
+    Feature maps are collected by ``watching`` the trained network.
+    """
 
     def __init__(
         self,
@@ -36,23 +41,35 @@ class Objective:
         teacher: nn.Module | None = None,
         distill: float = 0.0,
         temperature: float = 4.0,
+        features: Features | None = None,
     ) -> None:
         self._hardware = hardware
         self._label_smoothing = label_smoothing
         self._distill = distill
         self._temperature = temperature
-        self._teacher = _placed(teacher, hardware) if teacher is not None and distill > 0 else None
+        self.features = (features or Features()).to(hardware.device)
+        used = distill > 0 or bool(self.features)
+        self._teacher = _placed(teacher, hardware) if teacher is not None and used else None
         self._answer: Forward | None = self._teacher
         self._memory_format: torch.memory_format | None = None
 
     def compile(self, images: torch.Tensor, progress: Progress) -> None:
-        """Compile the teacher for batches like ``images`` (n, c, h, w), if that is faster."""
-        if self._teacher is not None:
+        """Compile the teacher for batches like ``images`` (n, c, h, w), if that is faster.
+
+        A compiled network has no feature maps to compare.
+        """
+        if self._teacher is not None and not self.features:
             images = self._laid_out(self._teacher, images)
             self._answer = compiled_teacher(self._teacher, images, self._hardware, progress)
 
-    def __call__(self, logits: torch.Tensor, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """The loss of one batch, a scalar: ``logits`` (n, classes) of ``images`` (n, c, h, w).
+    def watching(self, model: nn.Module) -> AbstractContextManager[Maps]:
+        """Collect the feature maps of ``model`` that are compared with the teacher's, in this block."""
+        return inputs_of(model, self.features.kept)
+
+    def __call__(
+        self, logits: torch.Tensor, images: torch.Tensor, labels: torch.Tensor, maps: Maps | None = None
+    ) -> torch.Tensor:
+        """The loss of one batch, a scalar: ``logits`` (n, classes) and ``maps`` of ``images`` (n, c, h, w).
 
         ``labels`` are (n,) or, for mixed images, shares of classes (n, up to classes); classes missing at the end have
         a share of 0.
@@ -61,13 +78,15 @@ class Objective:
             labels = F.pad(labels, (0, logits.shape[1] - labels.shape[1]))
         if self._answer is None or self._teacher is None:
             return F.cross_entropy(logits, labels, label_smoothing=self._label_smoothing)
-        with torch.no_grad(), self._hardware.autocast():
+        with torch.no_grad(), self._hardware.autocast(), self.watching(self._teacher) as original_maps:
             answers = self._answer(self._laid_out(self._teacher, images)).float()
-        distilled = distillation_loss(logits, answers, self._temperature)
+        loss = self._distill * distillation_loss(logits, answers, self._temperature)
+        if self.features:
+            loss = loss + self.features.loss(maps or {}, original_maps)
         if self._distill == 1:  # labels need not be known
-            return distilled
-        loss = F.cross_entropy(logits, labels, label_smoothing=self._label_smoothing)
-        return (1 - self._distill) * loss + self._distill * distilled
+            return loss
+        labelled = F.cross_entropy(logits, labels, label_smoothing=self._label_smoothing)
+        return loss + (1 - self._distill) * labelled
 
     def _laid_out(self, teacher: nn.Module, images: torch.Tensor) -> torch.Tensor:
         """``images`` in the layout in which ``teacher`` is fast, which the first images determine."""

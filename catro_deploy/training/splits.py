@@ -20,6 +20,7 @@ from catro_deploy.training.batches import SplitBatches
 from catro_deploy.training.compute import choose_hardware
 from catro_deploy.training.evaluate import correct, predict
 from catro_deploy.training.events import epochs_to_tensorboard
+from catro_deploy.training.features import Features
 from catro_deploy.training.loop import Training, enough_memory
 from catro_deploy.training.objective import Objective
 from catro_deploy.training.pixels import decode_once
@@ -47,6 +48,7 @@ class TrainingJob:
         teacher: returns logits over the same classes.
         distill: the teacher's share of the loss.
         temperature: of both networks' outputs in the distillation loss.
+        features: the teacher's feature maps that the model learns, too.
     """
 
     model: nn.Module
@@ -59,6 +61,7 @@ class TrainingJob:
     teacher: nn.Module | None = None
     distill: float = 0.0
     temperature: float = 4.0
+    features: Features | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -117,7 +120,9 @@ def train_together(
             pixels = decode_once(pixels, hardware.device, progress, "reading training images")
         batches = SplitBatches(pixels, settings, mean, std, hardware, world)
         own = decode_once(_part(job.validation, world), hardware.device, progress, "reading validation images")
-        objective = Objective(hardware, settings.label_smoothing, job.teacher, job.distill, job.temperature)
+        objective = Objective(
+            hardware, settings.label_smoothing, job.teacher, job.distill, job.temperature, job.features
+        )
 
         def validate(network: nn.Module) -> float | None:
             labels = job.validation.labels

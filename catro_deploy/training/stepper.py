@@ -70,9 +70,9 @@ class Stepper:
         """Take a step on a batch, ``images`` (n, c, h, w) and ``labels`` (n,); return its loss, a scalar."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
-        with self.hardware.autocast():
+        with self.hardware.autocast(), self.objective.watching(self.model) as maps:
             logits = self.forward(images)
-        loss = self.objective(logits.float(), images, labels)
+        loss = self.objective(logits.float(), images, labels, maps)
         self.optimizer.zero_grad(set_to_none=True)
         self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
         if self.settings.max_grad_norm:
@@ -85,9 +85,9 @@ class Stepper:
     @torch.no_grad()
     def loss(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """The loss of a batch without a step, a scalar; the model stays in its mode."""
-        with self.hardware.autocast():
+        with self.hardware.autocast(), self.objective.watching(self.model) as maps:
             logits = self.model(images)
-        return self.objective(logits.float(), images, labels)
+        return self.objective(logits.float(), images, labels, maps)
 
 
 def _nesterov_sgd(

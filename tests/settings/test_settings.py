@@ -253,6 +253,15 @@ def test_without_labels_every_recipe_learns_from_the_original_alone(recipe, labe
     assert follow_recipe(given, True, labelled).distill == 0.3
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [({}, 10.0), ({"distill": 0.5}, 10.0), ({"distill": 0.0}, 0.0), ({"distill": 0.0, "distill_features": 2.0}, 2.0)],
+)
+def test_feature_maps_are_not_learned_from_an_original_whose_answers_are_not(given, expected):
+    loaded = load_settings(None, {"finetune": {"recipe": "gentle", **given}}).finetune
+    assert follow_recipe(loaded, reconstructed=True).distill_features == expected
+
+
 def test_a_measured_worth_takes_reconstruction():
     with pytest.raises(SettingsError, match="reconstruct = true") as caught:
         load_settings(None, {"prune": {"worth": "measured", "reconstruct": False}})
@@ -266,7 +275,14 @@ def test_without_a_recipe_it_is_auto():
 @pytest.mark.parametrize("recipe", ["auto", "gentle"])
 @pytest.mark.parametrize(
     "given",
-    [{"learning_rate": 0.3}, {"ema": 0.0}, {"distill": 0.0}, {"warmup_epochs": 2.0}, {"max_grad_norm": 0.0}],
+    [
+        {"learning_rate": 0.3},
+        {"ema": 0.0},
+        {"distill": 0.0},
+        {"distill_features": 0.0},
+        {"warmup_epochs": 2.0},
+        {"max_grad_norm": 0.0},
+    ],
     ids=str,
 )
 def test_what_is_given_stands_over_every_recipe(tmp_path, given, recipe):

@@ -15,11 +15,12 @@ from catro_deploy.training import TrainingJob, fit
 from catro_deploy.training.batches import SplitBatches
 from catro_deploy.training.compute import Hardware
 from catro_deploy.training.loader import LoaderBatches, LoaderJob, fit_loader, loader_accuracy
+from tests.report.made import make_plan
 from tests.training.helpers import MEAN, STD, options, separable_split, small_network
 
 HARDWARE = Hardware(torch.device("cpu"), None, torch.contiguous_format)
 ALL = WantedClasses(3, (0, 1, 2))
-SHAPE = (3, 8, 8)
+PLAN = make_plan(input_shape=(3, 8, 8))
 
 
 def numbered(labels, size):
@@ -94,7 +95,7 @@ def test_the_same_batches_from_a_loader_and_from_a_split_give_the_same_weights(t
     history = fit(job, tmp_path / "state", Silent())
     validation = [(normalise(held_out.pixels, MEAN, STD), torch.from_numpy(held_out.labels))]
     loader = Passes(SplitBatches(train, settings, MEAN, STD, HARDWARE))
-    by_loader = fit_loader(LoaderJob(found, loader, validation, ALL, SHAPE, settings, small_network(seed=1)), Silent())
+    by_loader = fit_loader(LoaderJob(found, loader, validation, ALL, PLAN, settings, small_network(seed=1)), Silent())
     for name, tensor in expected.state_dict().items():
         assert torch.equal(found.state_dict()[name], tensor), name
     assert [epoch.loss for epoch in by_loader.epochs] == [epoch.loss for epoch in history.epochs]
@@ -111,7 +112,7 @@ def test_a_seed_decides_how_a_loader_shuffles():
     for seed in (1, 1, 2):
         network = small_network()
         loader = DataLoader(dataset, batch_size=16, shuffle=True)
-        fit_loader(LoaderJob(network, loader, None, ALL, SHAPE, options(epochs=2, seed=seed)), Silent())
+        fit_loader(LoaderJob(network, loader, None, ALL, PLAN, options(epochs=2, seed=seed)), Silent())
         weights.append(torch.cat([tensor.flatten() for tensor in network.parameters()]))
         torch.rand(1)  # advance the global generator between the trainings
     assert torch.equal(weights[0], weights[1])

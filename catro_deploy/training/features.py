@@ -1,0 +1,89 @@
+"""Feature maps of the original network as a further target of fine-tuning.
+
+As in FitNets (Romero et al., ICLR 2015), but without an adapter: the channels of a pruned network are some of the
+original's, so that their values can be compared directly.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from catro_deploy.graph.coupling.trace import trace
+from catro_deploy.records import Keep, Plan
+
+__all__ = ["Features", "Maps", "features_of", "inputs_of"]
+
+Maps = Mapping[str, torch.Tensor]
+
+# Maps that are zero everywhere, such as those of a dead layer, are not divided by zero.
+LEAST_SQUARE = 1e-12
+
+
+@dataclass(frozen=True)
+class Features:
+    """Layers whose inputs are compared between two networks, and the ``weight`` of their distance in the loss.
+
+    ``kept`` names the layers; its values are the channels of the original's input that the pruned network has, a vector
+    of indices, or None for all of them.
+    """
+
+    weight: float = 0.0
+    kept: Mapping[str, torch.Tensor | None] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.weight and self.kept)
+
+    def to(self, device: torch.device) -> "Features":
+        """The same with its indices on ``device``."""
+        return Features(self.weight, {name: None if i is None else i.to(device) for name, i in self.kept.items()})
+
+    def loss(self, pruned: Maps, original: Maps) -> torch.Tensor:
+        """``weight`` times the mean over layers of ||pruned - original||^2 / ||original||^2.
+
+        Both map layers to their inputs, (n, channels, ...). Layers that read the same tensor count once.
+        """
+        distances: dict[int, torch.Tensor] = {}
+        for name, maps in pruned.items():
+            if id(maps) not in distances:
+                target, kept = original[name].float(), self.kept[name]
+                target = target if kept is None else target.index_select(1, kept)
+                square = torch.linalg.vector_norm(target).square()
+                distances[id(maps)] = F.mse_loss(maps.float(), target, reduction="sum") / square.clamp_min(LEAST_SQUARE)
+        return self.weight * torch.stack(list(distances.values())).mean()
+
+
+def features_of(original: nn.Module, pruned: nn.Module, plan: Plan, weight: float) -> Features:
+    """The inputs to compare: sums of several layers' outputs, as in residual networks; without such sums, all inputs.
+
+    Within a residual branch, few channels may be left, and these may need values of their own.
+    """
+    if not weight:
+        return Features()
+    groups = trace(original, plan.input_shape).groups
+    layers = {name: module for name, module in original.named_modules() if isinstance(module, nn.Conv2d | nn.Linear)}
+    # A depthwise convolution passes its channels on; it does not add to them.
+    added = [g for g in groups if sum(getattr(layers[name], "groups", 1) == 1 for name in g.producers) > 1]
+    readers = {slot.module for group in added or groups for slot in group.slots if slot.axis == "in"}
+    shared = readers & layers.keys() & dict(pruned.named_modules()).keys()
+    kept = {name: plan.keeps.get(name, Keep()).inputs for name in layers if name in shared}
+    return Features(weight, {name: None if i is None else torch.tensor(i) for name, i in kept.items()})
+
+
+@contextmanager
+def inputs_of(network: nn.Module, layers: Iterable[str]) -> Iterator[Maps]:
+    """Collect the inputs of ``layers`` in each forward pass of ``network`` in this block."""
+    found: dict[str, torch.Tensor] = {}
+
+    def keep(name: str) -> Callable[[nn.Module, tuple[torch.Tensor, ...]], None]:
+        return lambda _, inputs: found.update({name: inputs[0]})
+
+    hooks = [network.get_submodule(name).register_forward_pre_hook(keep(name)) for name in layers]
+    try:
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()

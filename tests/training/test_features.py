@@ -1,0 +1,138 @@
+"""Feature maps as a target, against sums computed by hand."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from catro_deploy.models.cifar_resnet import cifar_resnet
+from catro_deploy.records import Keep
+from catro_deploy.training.compute import Hardware
+from catro_deploy.training.features import Features, features_of, inputs_of
+from catro_deploy.training.objective import Objective
+from catro_deploy.training.stepper import Stepper
+from tests.report.made import make_plan
+from tests.training.helpers import options
+
+CPU = Hardware(torch.device("cpu"), None, torch.contiguous_format)
+
+
+def test_the_loss_is_the_relative_distance_of_the_kept_channels_by_hand():
+    # Channels 0 and 2 of the original hold 1, 3 and 5, 7: their squares sum to 84.
+    original = {"conv": torch.tensor([[[1.0, 3.0], [100.0, 100.0], [5.0, 7.0]]]).unsqueeze(-1)}
+    pruned = {"conv": torch.tensor([[[2.0, 3.0], [5.0, 4.0]]]).unsqueeze(-1)}
+    expected = 2.0 * (1 + 0 + 0 + 9) / 84
+    assert Features(2.0, {"conv": torch.tensor([0, 2])}).loss(pruned, original).item() == pytest.approx(expected)
+
+
+def test_layers_that_read_the_same_tensor_count_once():
+    both, own = torch.tensor([[1.0, 2.0]]), torch.tensor([[0.0, 4.0]])
+    original = dict.fromkeys(("a", "b", "c"), torch.tensor([[0.0, 2.0]]))
+    found = Features(1.0, dict.fromkeys(("a", "b", "c"))).loss({"a": both, "b": both, "c": own}, original)
+    assert found.item() == pytest.approx((1 / 4 + 4 / 4) / 2)
+
+
+def test_maps_of_zeros_give_a_finite_loss():
+    zeros = torch.zeros(2, 3)
+    assert Features(1.0, {"fc": None}).loss({"fc": zeros}, {"fc": zeros}).item() == 0
+
+
+def residual_layers() -> set[str]:
+    """The layers of a ResNet-20 that read the end of a stage or block: all first ones of blocks, and the head."""
+    firsts = {f"layer{stage}.{block}.conv1" for stage in (1, 2, 3) for block in range(3)}
+    return firsts | {"layer2.0.downsample.0", "layer3.0.downsample.0", "fc"}
+
+
+def test_sums_of_residual_branches_are_compared():
+    network = cifar_resnet(20, 10)
+    plan = make_plan(keeps={"layer1.1.conv1": Keep(inputs=(0, 5))})
+    found = features_of(network, network, plan, 3.0)
+    assert set(found.kept) == residual_layers()
+    assert found.kept["layer1.1.conv1"].tolist() == [0, 5]
+    assert found.kept["fc"] is None
+    assert found.weight == 3.0
+
+
+def test_layers_that_were_removed_are_not_compared():
+    pruned = cifar_resnet(20, 10)
+    pruned.layer1[1] = nn.Identity()
+    assert set(features_of(cifar_resnet(20, 10), pruned, make_plan(), 3.0).kept) == residual_layers() - {
+        "layer1.1.conv1"
+    }
+
+
+def test_without_sums_all_inputs_of_layers_are_compared():
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 5, 3), nn.Flatten(), nn.Linear(5 * 16, 10))
+    assert set(features_of(network, network, make_plan(input_shape=(3, 8, 8)), 1.0).kept) == {"2", "4"}
+
+
+class Inverted(nn.Module):
+    """A stem, a block that widens, filters each channel and narrows again, and a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.expand = nn.Conv2d(3, 4, 1), nn.Conv2d(4, 8, 1)
+        self.depthwise, self.project = nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.Conv2d(8, 4, 1)
+        self.head = nn.Linear(4, 10)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        maps = self.stem(images)
+        maps = maps + self.project(self.depthwise(self.expand(maps)))
+        return self.head(maps.mean(dim=(2, 3)))
+
+
+def test_a_depthwise_convolution_adds_nothing():
+    network = Inverted()
+    assert set(features_of(network, network, make_plan(input_shape=(3, 8, 8)), 1.0).kept) == {"expand", "head"}
+
+
+def test_nothing_is_compared_without_a_weight():
+    assert not features_of(nn.Identity(), nn.Identity(), make_plan(), 0.0)
+
+
+def test_inputs_are_collected_in_the_block_only():
+    network = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 4))
+    with inputs_of(network, ["1"]) as found:
+        network(torch.ones(1, 2))
+    assert torch.equal(found["1"], network[0](torch.ones(1, 2)))
+    assert not network[1]._forward_pre_hooks
+
+
+def test_the_objective_adds_the_distance():
+    teacher, images = cifar_resnet(20, 10).eval(), torch.randn(4, 3, 32, 32)
+    student = copy.deepcopy(teacher)
+    with torch.no_grad():
+        student.layer1[0].conv1.weight.mul_(0.5)
+    labels, features = torch.arange(4), features_of(teacher, student, make_plan(), 2.0)
+    objective = Objective(CPU, teacher=teacher, distill=0.5, features=features)
+    with torch.no_grad(), objective.watching(student) as maps, inputs_of(teacher, features.kept) as original:
+        logits = student(images)
+        teacher(images)
+    without = Objective(CPU, teacher=teacher, distill=0.5)(logits, images, labels)
+    expected = without + features.loss(maps, original)
+    assert objective(logits, images, labels, maps).item() == pytest.approx(expected.item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("distill", [0.0, 1.0])
+def test_steps_bring_the_maps_closer(distill):
+    torch.manual_seed(0)
+    teacher = cifar_resnet(20, 10).eval()
+    student = copy.deepcopy(teacher)
+    with torch.no_grad():
+        for parameter in student.parameters():
+            parameter.add_(0.02 * torch.randn_like(parameter))
+    features = features_of(teacher, student, make_plan(), 5.0)
+    objective = Objective(CPU, teacher=teacher, distill=distill, features=features)
+    stepper = Stepper(student.eval(), objective, options(weight_decay=0.0, max_grad_norm=1.0), CPU)
+    images, labels = torch.randn(8, 3, 32, 32), torch.arange(8)
+
+    def distance() -> float:
+        with torch.no_grad(), inputs_of(student, features.kept) as maps, inputs_of(teacher, features.kept) as original:
+            student(images), teacher(images)
+        return features.loss(maps, original).item()
+
+    before = distance()
+    for _ in range(10):
+        stepper.step(images, labels, 0.01)
+    assert distance() < 0.7 * before
