@@ -9,13 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from catro_deploy.graph.coupling.trace import trace
 from catro_deploy.records import Keep, Plan
 
-__all__ = ["Features", "Maps", "features_of", "inputs_of"]
+__all__ = ["Channels", "Features", "Maps", "features_of", "inputs_of"]
 
 Maps = Mapping[str, torch.Tensor]
 
@@ -24,36 +23,55 @@ LEAST_SQUARE = 1e-12
 
 
 @dataclass(frozen=True)
-class Features:
-    """Layers whose inputs are compared between two networks, and the ``weight`` of their distance in the loss.
+class Channels:
+    """The channels of a layer's input that the pruned network has: indices along ``axis``, None for all."""
 
-    ``kept`` names the layers; its values are the channels of the original's input that the pruned network has, a vector
-    of indices, or None for all of them.
-    """
+    axis: int
+    kept: torch.Tensor | None = None
+
+    def of(self, original: torch.Tensor, pruned: torch.Tensor) -> torch.Tensor:
+        """These channels of the ``original`` input, in the memory layout of the ``pruned`` one."""
+        found = original if self.kept is None else original.index_select(self.axis, self.kept)
+        # A difference of two layouts takes several times as long.
+        strided = pruned.ndim == 4 and pruned.is_contiguous(memory_format=torch.channels_last)
+        return found.contiguous(memory_format=torch.channels_last if strided else torch.contiguous_format)
+
+
+@dataclass(frozen=True)
+class Features:
+    """Layers whose inputs are compared between two networks, and the ``weight`` of their distance in the loss."""
 
     weight: float = 0.0
-    kept: Mapping[str, torch.Tensor | None] = field(default_factory=dict)
+    layers: Mapping[str, Channels] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.weight and self.kept)
+        return bool(self.weight and self.layers)
 
     def to(self, device: torch.device) -> "Features":
         """The same with its indices on ``device``."""
-        return Features(self.weight, {name: None if i is None else i.to(device) for name, i in self.kept.items()})
+        placed = {
+            name: Channels(c.axis, c.kept if c.kept is None else c.kept.to(device)) for name, c in self.layers.items()
+        }
+        return Features(self.weight, placed)
 
     def loss(self, pruned: Maps, original: Maps) -> torch.Tensor:
         """``weight`` times the mean over layers of ||pruned - original||^2 / ||original||^2.
 
-        Both map layers to their inputs, (n, channels, ...). Layers that read the same tensor count once.
+        Both map layers to their inputs, for convolutions (n, channels, height, width), for linear layers
+        (n, ..., channels). Layers that read the same tensor count once.
         """
         distances: dict[int, torch.Tensor] = {}
         for name, maps in pruned.items():
             if id(maps) not in distances:
-                target, kept = original[name].float(), self.kept[name]
-                target = target if kept is None else target.index_select(1, kept)
-                square = torch.linalg.vector_norm(target).square()
-                distances[id(maps)] = F.mse_loss(maps.float(), target, reduction="sum") / square.clamp_min(LEAST_SQUARE)
+                target = self.layers[name].of(original[name], maps)
+                distances[id(maps)] = _square(maps - target) / _square(target).clamp_min(LEAST_SQUARE)
         return self.weight * torch.stack(list(distances.values())).mean()
+
+
+def _square(maps: torch.Tensor) -> torch.Tensor:
+    """||maps||^2, summed in float32."""
+    norm: torch.Tensor = torch.linalg.vector_norm(maps, dtype=torch.float32)
+    return norm.square()
 
 
 def features_of(original: nn.Module, pruned: nn.Module, plan: Plan, weight: float) -> Features:
@@ -69,8 +87,14 @@ def features_of(original: nn.Module, pruned: nn.Module, plan: Plan, weight: floa
     added = [g for g in groups if sum(getattr(layers[name], "groups", 1) == 1 for name in g.producers) > 1]
     readers = {slot.module for group in added or groups for slot in group.slots if slot.axis == "in"}
     shared = readers & layers.keys() & dict(pruned.named_modules()).keys()
-    kept = {name: plan.keeps.get(name, Keep()).inputs for name in layers if name in shared}
-    return Features(weight, {name: None if i is None else torch.tensor(i) for name, i in kept.items()})
+    return Features(
+        weight, {name: _channels(layers[name], plan.keeps.get(name, Keep())) for name in layers if name in shared}
+    )
+
+
+def _channels(layer: nn.Module, keep: Keep) -> Channels:
+    axis = 1 if isinstance(layer, nn.Conv2d) else -1
+    return Channels(axis, None if keep.inputs is None else torch.tensor(keep.inputs))
 
 
 @contextmanager

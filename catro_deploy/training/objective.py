@@ -64,7 +64,7 @@ class Objective:
 
     def watching(self, model: nn.Module) -> AbstractContextManager[Maps]:
         """Collect the feature maps of ``model`` that are compared with the teacher's, in this block."""
-        return inputs_of(model, self.features.kept)
+        return inputs_of(model, self.features.layers)
 
     def __call__(
         self, logits: torch.Tensor, images: torch.Tensor, labels: torch.Tensor, maps: Maps | None = None

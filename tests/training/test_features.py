@@ -9,7 +9,7 @@ from torch import nn
 from catro_deploy.models.cifar_resnet import cifar_resnet
 from catro_deploy.records import Keep
 from catro_deploy.training.compute import Hardware
-from catro_deploy.training.features import Features, features_of, inputs_of
+from catro_deploy.training.features import Channels, Features, features_of, inputs_of
 from catro_deploy.training.objective import Objective
 from catro_deploy.training.stepper import Stepper
 from tests.report.made import make_plan
@@ -23,19 +23,40 @@ def test_the_loss_is_the_relative_distance_of_the_kept_channels_by_hand():
     original = {"conv": torch.tensor([[[1.0, 3.0], [100.0, 100.0], [5.0, 7.0]]]).unsqueeze(-1)}
     pruned = {"conv": torch.tensor([[[2.0, 3.0], [5.0, 4.0]]]).unsqueeze(-1)}
     expected = 2.0 * (1 + 0 + 0 + 9) / 84
-    assert Features(2.0, {"conv": torch.tensor([0, 2])}).loss(pruned, original).item() == pytest.approx(expected)
+    assert Features(2.0, {"conv": Channels(1, torch.tensor([0, 2]))}).loss(pruned, original).item() == pytest.approx(
+        expected
+    )
 
 
 def test_layers_that_read_the_same_tensor_count_once():
     both, own = torch.tensor([[1.0, 2.0]]), torch.tensor([[0.0, 4.0]])
     original = dict.fromkeys(("a", "b", "c"), torch.tensor([[0.0, 2.0]]))
-    found = Features(1.0, dict.fromkeys(("a", "b", "c"))).loss({"a": both, "b": both, "c": own}, original)
+    found = Features(1.0, dict.fromkeys(("a", "b", "c"), Channels(-1))).loss({"a": both, "b": both, "c": own}, original)
     assert found.item() == pytest.approx((1 / 4 + 4 / 4) / 2)
 
 
 def test_maps_of_zeros_give_a_finite_loss():
     zeros = torch.zeros(2, 3)
-    assert Features(1.0, {"fc": None}).loss({"fc": zeros}, {"fc": zeros}).item() == 0
+    assert Features(1.0, {"fc": Channels(-1)}).loss({"fc": zeros}, {"fc": zeros}).item() == 0
+
+
+def test_tokens_have_their_channels_last():
+    original = torch.arange(24.0).view(2, 3, 4)  # images, tokens, channels
+    pruned = original[..., [1, 3]].clone().requires_grad_()
+    loss = Features(1.0, {"mlp": Channels(-1, torch.tensor([1, 3]))}).loss({"mlp": pruned}, {"mlp": original})
+    loss.backward()
+    assert loss.item() == 0
+    assert torch.equal(pruned.grad, torch.zeros_like(pruned))
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_the_loss_does_not_depend_on_layouts(layout):
+    original, pruned = torch.randn(2, 4, 3, 3), torch.randn(2, 2, 3, 3)
+    features = Features(1.0, {"conv": Channels(1, torch.tensor([0, 3]))})
+    expected = (pruned - original[:, [0, 3]]).square().sum() / original[:, [0, 3]].square().sum()
+    for other in (torch.contiguous_format, torch.channels_last):
+        maps = {"conv": pruned.to(memory_format=layout)}, {"conv": original.to(memory_format=other)}
+        assert features.loss(*maps).item() == pytest.approx(expected.item(), rel=1e-5)
 
 
 def residual_layers() -> set[str]:
@@ -48,23 +69,23 @@ def test_sums_of_residual_branches_are_compared():
     network = cifar_resnet(20, 10)
     plan = make_plan(keeps={"layer1.1.conv1": Keep(inputs=(0, 5))})
     found = features_of(network, network, plan, 3.0)
-    assert set(found.kept) == residual_layers()
-    assert found.kept["layer1.1.conv1"].tolist() == [0, 5]
-    assert found.kept["fc"] is None
+    assert set(found.layers) == residual_layers()
+    assert found.layers["layer1.1.conv1"].kept.tolist() == [0, 5]
+    assert found.layers["fc"].kept is None
     assert found.weight == 3.0
 
 
 def test_layers_that_were_removed_are_not_compared():
     pruned = cifar_resnet(20, 10)
     pruned.layer1[1] = nn.Identity()
-    assert set(features_of(cifar_resnet(20, 10), pruned, make_plan(), 3.0).kept) == residual_layers() - {
+    assert set(features_of(cifar_resnet(20, 10), pruned, make_plan(), 3.0).layers) == residual_layers() - {
         "layer1.1.conv1"
     }
 
 
 def test_without_sums_all_inputs_of_layers_are_compared():
     network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 5, 3), nn.Flatten(), nn.Linear(5 * 16, 10))
-    assert set(features_of(network, network, make_plan(input_shape=(3, 8, 8)), 1.0).kept) == {"2", "4"}
+    assert set(features_of(network, network, make_plan(input_shape=(3, 8, 8)), 1.0).layers) == {"2", "4"}
 
 
 class Inverted(nn.Module):
@@ -84,7 +105,7 @@ class Inverted(nn.Module):
 
 def test_a_depthwise_convolution_adds_nothing():
     network = Inverted()
-    assert set(features_of(network, network, make_plan(input_shape=(3, 8, 8)), 1.0).kept) == {"expand", "head"}
+    assert set(features_of(network, network, make_plan(input_shape=(3, 8, 8)), 1.0).layers) == {"expand", "head"}
 
 
 def test_nothing_is_compared_without_a_weight():
@@ -106,7 +127,7 @@ def test_the_objective_adds_the_distance():
         student.layer1[0].conv1.weight.mul_(0.5)
     labels, features = torch.arange(4), features_of(teacher, student, make_plan(), 2.0)
     objective = Objective(CPU, teacher=teacher, distill=0.5, features=features)
-    with torch.no_grad(), objective.watching(student) as maps, inputs_of(teacher, features.kept) as original:
+    with torch.no_grad(), objective.watching(student) as maps, inputs_of(teacher, features.layers) as original:
         logits = student(images)
         teacher(images)
     without = Objective(CPU, teacher=teacher, distill=0.5)(logits, images, labels)
@@ -128,7 +149,11 @@ def test_steps_bring_the_maps_closer(distill):
     images, labels = torch.randn(8, 3, 32, 32), torch.arange(8)
 
     def distance() -> float:
-        with torch.no_grad(), inputs_of(student, features.kept) as maps, inputs_of(teacher, features.kept) as original:
+        with (
+            torch.no_grad(),
+            inputs_of(student, features.layers) as maps,
+            inputs_of(teacher, features.layers) as original,
+        ):
             student(images), teacher(images)
         return features.loss(maps, original).item()
 

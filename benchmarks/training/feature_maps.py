@@ -1,0 +1,108 @@
+"""Cost of learning from the original in a step of fine-tuning: from its answers, and from its feature maps, too.
+
+    python -m benchmarks.training.feature_maps [--models cifar_resnet20@32 torchvision:resnet50@96] [--turns 15]
+
+Milliseconds of a step on one batch, in the number format and layout of the training, of a network pruned to half of its
+multiply-accumulates: learning from labels alone, from 90% answers of the original, and from its feature maps as well
+(the recipe ``gentle``). The variants take turns; ratios are medians over the turns with their quartiles. Weights are
+random. Prints a table; writes benchmarks/results/feature_maps.json.
+"""
+
+import argparse
+import copy
+import statistics
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+
+import catro_deploy
+from benchmarks.common import environment, table, times_ms, write_result
+from catro_deploy.models import build_model
+from catro_deploy.settings import FinetuneSettings, follow_recipe
+from catro_deploy.training.compute import choose_hardware
+from catro_deploy.training.features import features_of
+from catro_deploy.training.objective import Objective
+from catro_deploy.training.stepper import Stepper
+
+MODELS = ["cifar_resnet20@32", "cifar_resnet56@32", "torchvision:resnet50@96", "torchvision:mobilenet_v2@96"]
+WAYS = ("labels", "answers", "answers and feature maps")
+CLASSES = 10
+
+
+def arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", default=MODELS, help="names with the height and width of the images")
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--turns", type=int, default=15)
+    return parser.parse_args()
+
+
+def steps(name: str, batch: int) -> list[Callable[[], torch.Tensor]]:
+    """One function for each of ``WAYS``."""
+    model, _, size = name.partition("@")
+    images, labels = torch.rand(batch, 3, int(size), int(size)), torch.arange(batch) % CLASSES
+    pruned = catro_deploy.prune(
+        build_model(model, CLASSES).eval(),
+        [(images, labels)],
+        budget="50%flops",
+        allocation="uniform",
+        worth="scatter",
+        reconstruct=False,
+    )
+    settings = follow_recipe(FinetuneSettings(), reconstructed=True)
+    hardware = choose_hardware(pruned.model, "auto", amp=True, input_shape=pruned.plan.input_shape)
+    features = features_of(pruned.original, pruned.model, pruned.plan, settings.distill_features or 0.0)
+    share = settings.distill or 0.0
+    objectives = (
+        Objective(hardware),
+        Objective(hardware, teacher=pruned.original, distill=share),
+        Objective(hardware, teacher=pruned.original, distill=share, features=features),
+    )
+    batch_images, batch_labels = images.to(hardware.device), labels.to(hardware.device)
+
+    def step(stepper: Stepper) -> torch.Tensor:
+        loss = stepper.step(batch_images, batch_labels, 1e-6)
+        if hardware.device.type == "cuda":
+            torch.cuda.synchronize()
+        return loss
+
+    steppers = [Stepper(copy.deepcopy(pruned.model), objective, settings, hardware) for objective in objectives]
+    for stepper in steppers:
+        stepper.train()
+    return [partial(step, stepper) for stepper in steppers]
+
+
+def measure(name: str, batch: int, turns: int) -> dict[str, Any]:
+    """Time the variants, interleaved."""
+    taken = times_ms(steps(name, batch), turns)
+    ratios = [[turn[2] / turn[place] for turn in taken] for place in range(2)]
+    return {
+        "model": name,
+        "batch": batch,
+        "ms": [statistics.median(turn[place] for turn in taken) for place in range(len(WAYS))],
+        "ratio": [statistics.quantiles(values, n=4) for values in ratios],
+    }
+
+
+def main() -> None:
+    """Measure, print, write."""
+    args = arguments()
+    rows = [measure(name, args.batch, args.turns) for name in args.models]
+    write_result("feature_maps.json", {"ways": WAYS, "rows": rows, "environment": environment()})
+    shown = [
+        [
+            row["model"],
+            *(f"{ms:.0f}" for ms in row["ms"]),
+            *(f"{middle:.2f}x ({low:.2f} to {high:.2f})" for low, middle, high in row["ratio"]),
+        ]
+        for row in rows
+    ]
+    heads = [f"feature maps against {way}" for way in WAYS[:2]]
+    print(table(["network", *(f"{way}, ms" for way in WAYS), *heads], shown))
+
+
+if __name__ == "__main__":
+    main()
