@@ -15,17 +15,19 @@ from catro_deploy.data.base import MemorySplit
 from catro_deploy.errors import SettingsError
 from catro_deploy.records import Finetune
 from catro_deploy.runs.records import load
-from catro_deploy.training import TrainingJob, fit
+from catro_deploy.training import fit
 from catro_deploy.training.augment import Share
 from catro_deploy.training.batches import SplitBatches
 from catro_deploy.training.compute import choose_hardware
+from catro_deploy.training.features import Features, Maps
 from catro_deploy.training.state import read_state
 from catro_deploy.training.world import World
 from tests.training.helpers import MEAN, STD, Recorder, options, separable_split, small_network
-from tests.training.together_script import IMAGES, WAYS, network
+from tests.training.together_script import WAYS, job_of, network
 
 CHECKOUT = Path(__file__).parents[2]
 LIMIT_S = 240
+HALVES = (slice(8), slice(8, None))
 
 
 def torchrun(*command, cwd=CHECKOUT):
@@ -93,10 +95,8 @@ def test_a_batch_that_cannot_be_shared_is_refused():
 @pytest.mark.timeout(2 * LIMIT_S)
 def test_two_processes_train_as_one_does(together_folder, together, tmp_path):
     """The validation accuracy covers 21 images: 11 in one process, 10 in the other."""
-    alone = network()
-    images, held_out = separable_split(IMAGES["plain"]), separable_split(21, seed=1)
-    job = TrainingJob(alone, images, held_out, options(amp=False), MEAN, STD, "test")
-    history = fit(job, tmp_path / "alone.safetensors", Recorder())
+    job = job_of("plain")
+    alone, history = job.model, fit(job, tmp_path / "alone.safetensors", Recorder())
     accuracies = [epoch["validation_accuracy"] for epoch in history_of(together_folder / "plain")["epochs"]]
     assert accuracies == [epoch.validation_accuracy for epoch in history.epochs]
     pairs = zip(network().parameters(), alone.parameters(), strict=True)
@@ -117,14 +117,29 @@ def test_two_processes_train_a_compiled_network_together(together_folder, togeth
 @pytest.mark.timeout(2 * LIMIT_S)
 def test_two_processes_choose_the_learning_rate_that_one_does(together_folder, tmp_path):
     found = history_of(together_folder / "gentle")["probe"]
-    alone, settings = network(), options(amp=False, **WAYS["gentle"])
-    images, held_out = separable_split(IMAGES["gentle"]), separable_split(21, seed=1)
-    job = TrainingJob(alone, images, held_out, settings, MEAN, STD, "test")
-    history = fit(job, tmp_path / "alone.safetensors", Recorder())
+    job = job_of("gentle")
+    alone, history = job.model, fit(job, tmp_path / "alone.safetensors", Recorder())
     assert found["chosen"] == history.probe.chosen
     assert found["losses"] == pytest.approx(list(history.probe.losses), abs=1e-5)
     for name, tensor in load_file(together_folder / "gentle" / "weights.safetensors").items():
         torch.testing.assert_close(tensor, alone.state_dict()[name], rtol=0, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(2 * LIMIT_S)
+def test_two_processes_learn_feature_maps_as_one_does(together_folder, tmp_path, monkeypatch):
+    """Each process relates the distance of its 8 images to their own maps."""
+    whole = Features.loss
+
+    def by_halves(features: Features, pruned: Maps, original: Maps) -> torch.Tensor:
+        halves = [[{k: maps[part] for k, maps in of.items()} for of in (pruned, original)] for part in HALVES]
+        return torch.stack([whole(features, *half) for half in halves]).mean()
+
+    monkeypatch.setattr(Features, "loss", by_halves)
+    job = job_of("taught")
+    fit(job, tmp_path / "alone.safetensors", Recorder())
+    for name, tensor in load_file(together_folder / "taught" / "weights.safetensors").items():
+        torch.testing.assert_close(tensor, job.model.state_dict()[name], rtol=0, atol=1e-5)
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import argparse
 import json
 import os
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from catro_deploy.training import TrainingJob, fit, loop
+from catro_deploy.training.features import Channels, Features
 from catro_deploy.training.together import dismiss, serve
 from tests.training.helpers import MEAN, STD, Recorder, options, separable_split
 
@@ -19,17 +20,27 @@ WAYS = {
     "plain": {},
     "compiled": {"compile": True},
     "gentle": {"recipe": "gentle", "learning_rate": None, "ema": None},
+    "taught": {},
 }
 # "gentle" has 40 steps per epoch: four epochs are enough for probing learning rates first.
-IMAGES = {"plain": 90, "compiled": 90, "gentle": 640}
+IMAGES = {"plain": 90, "compiled": 90, "gentle": 640, "taught": 90}
 
 
-def network() -> nn.Module:
+def network(seed: int = 0) -> nn.Module:
     """A network without batch norm, whose statistics cover only the images of each process."""
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     return nn.Sequential(
         nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 3)
     )
+
+
+def job_of(way: str) -> TrainingJob:
+    """The training; "taught" learns the answers and feature maps of another network."""
+    images, held_out = separable_split(IMAGES[way]), separable_split(21, seed=1)
+    job = TrainingJob(network(), images, held_out, options(amp=False, **WAYS[way]), MEAN, STD, "test")
+    if way != "taught":
+        return job
+    return replace(job, teacher=network(seed=1), distill=0.5, features=Features(5.0, {"4": Channels(-1)}))
 
 
 def die_at(step: int) -> None:
@@ -56,11 +67,9 @@ def arguments() -> argparse.Namespace:
 def train(way: str, folder: Path) -> None:
     """Train as the first process, and write the results."""
     folder.mkdir(parents=True, exist_ok=True)
-    model, recorder = network(), Recorder()
-    images, held_out = separable_split(IMAGES[way]), separable_split(21, seed=1)
-    job = TrainingJob(model, images, held_out, options(amp=False, **WAYS[way]), MEAN, STD, "test")
+    job, recorder = job_of(way), Recorder()
     history = fit(job, folder / "state.safetensors", recorder)
-    save_file(model.state_dict(), folder / "weights.safetensors")
+    save_file(job.model.state_dict(), folder / "weights.safetensors")
     (folder / "history.json").write_text(json.dumps(asdict(history)))
     sys.stdout.write(f"processes {history.processes}, {recorder.notes}\n")
 
