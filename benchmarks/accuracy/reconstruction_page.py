@@ -35,6 +35,7 @@ WAYS = {
     "no average": "gentle, no moving average",
     "no distillation": "gentle, no distillation",
     "half distillation": "gentle, half distillation",
+    "no feature maps": "gentle, no feature maps",
 }
 
 
