@@ -21,8 +21,10 @@ RATE, RATE_STEPS, EXPONENT = 0.004, 100, 0.25
 
 PROBE_FACTORS = (1 / 3, 1.0, 3.0)
 PROBE_STEPS, PROBE_HELD_OUT = 50, 8
-# Share of a training's steps for each rate: three rates then take at most 30% of them.
-PROBE_SHARE = 0.1
+# Share of a training's steps for each rate: three rates then take at most 30% of them, and 6% in a long training. There,
+# 50 of 7,000 steps were too few for two of four networks: the rate of the formula had not yet improved the loss, so
+# that a third of it was chosen.
+PROBE_SHARE, LONG_PROBE_SHARE = 0.1, 0.02
 # With fewer steps a probe would be too short to distinguish rates.
 LEAST_TRAINING_STEPS, LEAST_EPOCH_STEPS = 150, 20
 
@@ -61,4 +63,5 @@ def probe_size(steps: int, epoch_steps: int) -> ProbeSize | None:
     if steps < LEAST_TRAINING_STEPS or epoch_steps < LEAST_EPOCH_STEPS:
         return None
     held_out = min(PROBE_HELD_OUT, epoch_steps // 5)
-    return ProbeSize(min(PROBE_STEPS, int(steps * PROBE_SHARE), epoch_steps - held_out), held_out)
+    enough = max(PROBE_STEPS, int(steps * LONG_PROBE_SHARE))
+    return ProbeSize(min(enough, int(steps * PROBE_SHARE), epoch_steps - held_out), held_out)

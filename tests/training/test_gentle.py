@@ -47,8 +47,10 @@ def test_the_average_is_over_half_an_epoch_or_a_tenth_of_the_steps(steps, epoch_
         (10_000, 19, None),
         (150, 150, ProbeSize(15, 8)),
         (350, 350, ProbeSize(35, 8)),
-        (3_500, 350, ProbeSize(50, 8)),
-        (3_500, 20, ProbeSize(16, 4)),  # all of an epoch
+        (2_500, 350, ProbeSize(50, 8)),
+        (7_000, 350, ProbeSize(140, 8)),
+        (100_000, 350, ProbeSize(342, 8)),  # all of an epoch
+        (3_500, 20, ProbeSize(16, 4)),
     ],
 )
 def test_a_probe_is_short_and_within_one_epoch(steps, epoch_steps, expected):
