@@ -21,8 +21,8 @@ RATE, RATE_STEPS, EXPONENT = 0.004, 100, 0.25
 
 PROBE_FACTORS = (1 / 3, 1.0, 3.0)
 PROBE_STEPS, PROBE_HELD_OUT = 50, 8
-# Share of a training's steps for each rate: three rates then take at most 30% of them, and 6% in a long training. There,
-# 50 of 7,000 steps were too few for two of four networks: the rate of the formula had not yet improved the loss, so
+# Share of a training's steps for each rate: three rates then take at most 30% of them, and 6% in a long training. With
+# CutMix, 50 of 7,000 steps were too few in two of four trainings: the middle rate had not yet improved the loss, so
 # that a third of it was chosen.
 PROBE_SHARE, LONG_PROBE_SHARE = 0.1, 0.02
 # With fewer steps a probe would be too short to distinguish rates.
