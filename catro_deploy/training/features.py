@@ -15,14 +15,14 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-from catro_deploy.graph.coupling.trace import trace
-from catro_deploy.records import Keep, Plan
+from catro_deploy.graph.coupling.trace import Network, trace
+from catro_deploy.records import Group, Keep, Plan
 
 __all__ = ["Channels", "Features", "Maps", "features_of", "inputs_of"]
 
 Maps = Mapping[str, torch.Tensor]
 
-# Maps that are zero everywhere, such as those of a dead layer, are not divided by zero.
+# Maps that are zero everywhere in both networks are not divided by zero.
 LEAST_SQUARE = 1e-12
 
 
@@ -59,17 +59,20 @@ class Features:
         return Features(self.weight, placed)
 
     def loss(self, pruned: Maps, original: Maps) -> torch.Tensor:
-        """``weight`` times the mean over layers of ||pruned - original||^2 / ||original||^2.
+        """``weight`` times the mean over layers of ||pruned - original||^2 / max(||original||^2, ||pruned||^2).
 
+        The maximum bounds the distance for maps of the original that are nearly zero, such as those of a dead layer.
         Both map layers to their inputs, for convolutions (n, channels, height, width), for linear layers
-        (n, ..., channels). Layers that read the same tensor count once.
+        (n, ..., channels). Layers that read the same tensor count once, and those that one network does not run, as
+        auxiliary heads, do not count.
         """
         distances: dict[int, torch.Tensor] = {}
         for name, maps in pruned.items():
-            if id(maps) not in distances:
+            if name in original and id(maps) not in distances:
                 target = self.layers[name].of(original[name], maps)
-                distances[id(maps)] = _square(maps - target) / _square(target).clamp_min(LEAST_SQUARE)
-        return self.weight * torch.stack(list(distances.values())).mean()
+                size = torch.maximum(_square(target), _square(maps.detach())).clamp_min(LEAST_SQUARE)
+                distances[id(maps)] = _square(maps - target) / size
+        return self.weight * sum(distances.values(), torch.zeros(())) / max(1, len(distances))
 
 
 def _square(maps: torch.Tensor) -> torch.Tensor:
@@ -85,15 +88,25 @@ def features_of(original: nn.Module, pruned: nn.Module, plan: Plan, weight: floa
     """
     if not weight:
         return Features()
-    groups = trace(original, plan.input_shape).groups
+    network = trace(original, plan.input_shape)
+    added = [group for group in network.groups if _is_sum(group, network)]
+    readers = {slot.module for group in added or network.groups for slot in group.slots if slot.axis == "in"}
     layers = {name: module for name, module in original.named_modules() if isinstance(module, nn.Conv2d | nn.Linear)}
-    # A depthwise convolution passes its channels on; it does not add to them.
-    added = [g for g in groups if sum(getattr(layers[name], "groups", 1) == 1 for name in g.producers) > 1]
-    readers = {slot.module for group in added or groups for slot in group.slots if slot.axis == "in"}
     shared = readers & layers.keys() & dict(pruned.named_modules()).keys()
     return Features(
         weight, {name: _channels(layers[name], plan.keeps.get(name, Keep())) for name in layers if name in shared}
     )
+
+
+def _is_sum(group: Group, network: Network) -> bool:
+    """Whether several layers add to the channels of ``group``.
+
+    A depthwise convolution passes its channels on. A gate, as of squeeze-and-excitation, scales them: it has one value
+    for each, where the others have maps.
+    """
+    producers = [layer for layer in network.layers if layer.name in group.producers and layer.groups == 1]
+    largest = max((layer.positions for layer in producers), default=0)
+    return sum(layer.positions == largest for layer in producers) > 1
 
 
 def _channels(layer: nn.Module, keep: Keep) -> Channels:

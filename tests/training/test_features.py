@@ -19,7 +19,7 @@ CPU = Hardware(torch.device("cpu"), None, torch.contiguous_format)
 
 
 def test_the_loss_is_the_relative_distance_of_the_kept_channels_by_hand():
-    # Channels 0 and 2 of the original hold 1, 3 and 5, 7: their squares sum to 84.
+    # Channels 0 and 2 of the original hold 1, 3 and 5, 7: their squares sum to 84, those of the pruned maps to 54.
     original = {"conv": torch.tensor([[[1.0, 3.0], [100.0, 100.0], [5.0, 7.0]]]).unsqueeze(-1)}
     pruned = {"conv": torch.tensor([[[2.0, 3.0], [5.0, 4.0]]]).unsqueeze(-1)}
     expected = 2.0 * (1 + 0 + 0 + 9) / 84
@@ -32,12 +32,22 @@ def test_layers_that_read_the_same_tensor_count_once():
     both, own = torch.tensor([[1.0, 2.0]]), torch.tensor([[0.0, 4.0]])
     original = dict.fromkeys(("a", "b", "c"), torch.tensor([[0.0, 2.0]]))
     found = Features(1.0, dict.fromkeys(("a", "b", "c"), Channels(-1))).loss({"a": both, "b": both, "c": own}, original)
-    assert found.item() == pytest.approx((1 / 4 + 4 / 4) / 2)
+    assert found.item() == pytest.approx((1 / 5 + 4 / 16) / 2)
 
 
 def test_maps_of_zeros_give_a_finite_loss():
     zeros = torch.zeros(2, 3)
     assert Features(1.0, {"fc": Channels(-1)}).loss({"fc": zeros}, {"fc": zeros}).item() == 0
+
+
+def test_maps_of_a_dead_layer_do_not_dominate():
+    dead, alive = torch.full((2, 3), 1e-9), torch.ones(2, 3)
+    assert Features(1.0, {"fc": Channels(-1)}).loss({"fc": alive}, {"fc": dead}).item() == pytest.approx(1.0)
+
+
+def test_a_layer_that_one_network_does_not_run_does_not_count():
+    maps, features = torch.ones(2, 3), Features(1.0, dict.fromkeys(("fc", "aux"), Channels(-1)))
+    assert features.loss({"fc": 2 * maps, "aux": 5 * maps}, {"fc": maps}).item() == pytest.approx(1 / 4)
 
 
 def test_tokens_have_their_channels_last():
@@ -53,7 +63,8 @@ def test_tokens_have_their_channels_last():
 def test_the_loss_does_not_depend_on_layouts(layout):
     original, pruned = torch.randn(2, 4, 3, 3), torch.randn(2, 2, 3, 3)
     features = Features(1.0, {"conv": Channels(1, torch.tensor([0, 3]))})
-    expected = (pruned - original[:, [0, 3]]).square().sum() / original[:, [0, 3]].square().sum()
+    kept = original[:, [0, 3]]
+    expected = (pruned - kept).square().sum() / max(kept.square().sum(), pruned.square().sum())
     for other in (torch.contiguous_format, torch.channels_last):
         maps = {"conv": pruned.to(memory_format=layout)}, {"conv": original.to(memory_format=other)}
         assert features.loss(*maps).item() == pytest.approx(expected.item(), rel=1e-5)
@@ -89,21 +100,24 @@ def test_without_sums_all_inputs_of_layers_are_compared():
 
 
 class Inverted(nn.Module):
-    """A stem, a block that widens, filters each channel and narrows again, and a head."""
+    """A stem, a block that widens, filters each channel, scales it by a gate and narrows again, and a head."""
 
     def __init__(self) -> None:
         super().__init__()
         self.stem, self.expand = nn.Conv2d(3, 4, 1), nn.Conv2d(4, 8, 1)
         self.depthwise, self.project = nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.Conv2d(8, 4, 1)
+        self.squeeze, self.gate = nn.Conv2d(8, 2, 1), nn.Conv2d(2, 8, 1)
         self.head = nn.Linear(4, 10)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         maps = self.stem(images)
-        maps = maps + self.project(self.depthwise(self.expand(maps)))
+        wide = self.depthwise(self.expand(maps))
+        gate = self.gate(torch.relu(self.squeeze(wide.mean(dim=(2, 3), keepdim=True))))
+        maps = maps + self.project(wide * torch.sigmoid(gate))
         return self.head(maps.mean(dim=(2, 3)))
 
 
-def test_a_depthwise_convolution_adds_nothing():
+def test_neither_a_depthwise_convolution_nor_a_gate_adds_to_maps():
     network = Inverted()
     assert set(features_of(network, network, make_plan(input_shape=(3, 8, 8)), 1.0).layers) == {"expand", "head"}
 
@@ -158,6 +172,6 @@ def test_steps_bring_the_maps_closer(distill):
         return features.loss(maps, original).item()
 
     before = distance()
-    for _ in range(10):
+    for _ in range(20):
         stepper.step(images, labels, 0.01)
     assert distance() < 0.7 * before
