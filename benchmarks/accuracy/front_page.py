@@ -35,7 +35,8 @@ so that the budget is met. "Hessian" is its group importance by optimal brain da
 single images; "random" is one random draw. FastNAS of NVIDIA's Model Optimizer scores widths (multiples of 8) by
 accuracy on validation images and is given the largest share of the multiply-accumulates that meets the budget. Networks
 of both tools are fine-tuned with a common recipe (`usual`: learning rate 0.05, no distillation) and with our `gentle`
-recipe. Untrained networks without reconstruction are evaluated with re-estimated batch norm statistics.
+recipe, which did not yet learn feature maps when these rows were measured (`distill_features = 0`). Untrained networks
+without reconstruction are evaluated with re-estimated batch norm statistics.
 
 Our front is the line through our points and the original. A point is **above** it if the lower end of its accuracy
 exceeds the front drawn through the upper ends of our accuracies and the lower ends of our latencies, evaluated at the

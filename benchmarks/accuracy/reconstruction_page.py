@@ -25,7 +25,8 @@ fine-tuned with the recipe `fast`. torch-pruning prunes all layers by one ratio,
 several seeds, cells hold the mean, and the smallest and largest value. The share of the latency is measured again after
 pruning, interleaved with the original, on a machine that may also run other work. It may differ from the budget that
 was met before, as on MobileNetV3, where torch-pruning's networks met 0.5x when they were chosen. `-`: not run yet; `*`:
-trained on a GPU in mixed precision, all others on CPUs; `trained_on` in the JSON names the GPU.
+trained on a GPU in mixed precision, all others on CPUs; `trained_on` in the JSON names the GPU. Rows fine-tuned with
+`gentle` were measured before this recipe learned feature maps, that is, with `distill_features = 0`.
 """
 WAYS = {
     "gentle": "gentle",

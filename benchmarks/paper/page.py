@@ -21,7 +21,8 @@ HEAD = """\
 
 CATRO (arXiv 2110.10921) and other methods at equal multiply-accumulates, fine-tuned alike. "ours" is the default of
 this project, at the same multiply-accumulates: layers are reconstructed, widths are chosen by the loss that they cause,
-and fine-tuning uses the gentle recipe. Accuracy is measured on the test images with the weights after the last epoch.
+and fine-tuning uses the gentle recipe, before it learned feature maps (`distill_features = 0`). Accuracy is measured on
+the test images with the weights after the last epoch.
 Baselines differ from the paper's, so each row includes the drop from **our** original. For several seeds, cells hold
 the mean, and the smallest and largest value. "Error" is the standard error, in points, of an accuracy on this number of
 test images. "Untrained" is the network right after the cut, with re-estimated batch norm statistics; for ours, the
