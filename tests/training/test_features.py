@@ -8,12 +8,13 @@ from torch import nn
 
 from catro_deploy.models.cifar_resnet import cifar_resnet
 from catro_deploy.records import Keep
+from catro_deploy.training import TrainingJob, fit
 from catro_deploy.training.compute import Hardware
 from catro_deploy.training.features import Channels, Features, features_of, inputs_of
 from catro_deploy.training.objective import Objective
 from catro_deploy.training.stepper import Stepper
 from tests.report.made import make_plan
-from tests.training.helpers import options
+from tests.training.helpers import MEAN, STD, Recorder, options, separable_split, small_network
 
 CPU = Hardware(torch.device("cpu"), None, torch.contiguous_format)
 
@@ -175,3 +176,21 @@ def test_steps_bring_the_maps_closer(distill):
     for _ in range(20):
         stepper.step(images, labels, 0.01)
     assert distance() < 0.7 * before
+
+
+def test_a_training_that_compares_maps_is_not_compiled_and_says_so(tmp_path):
+    model, recorder = small_network(), Recorder()
+    job = TrainingJob(
+        model,
+        separable_split(90),
+        separable_split(21, seed=1),
+        options(compile=True, epochs=1),
+        MEAN,
+        STD,
+        "test",
+        teacher=small_network(seed=1),
+        features=Features(1.0, {"3": Channels(1), "9": Channels(-1)}),
+    )
+    assert fit(job, tmp_path / "state.safetensors", recorder).epochs
+    assert any("distill_features" in note for note in recorder.notes)
+    assert not any(module._forward_pre_hooks for module in model.modules())
