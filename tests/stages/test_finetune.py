@@ -146,6 +146,26 @@ def test_auto_follows_the_plan(settings, run, reconstructed):
     assert load_plan(run).reconstructed == reconstructed
 
 
+@pytest.mark.parametrize(("distill", "weight"), [(0.0, 2.0), (0.5, 2.0), (0.5, 0.0), (0.0, 0.0)])
+def test_the_original_teaches_what_the_settings_say(settings, run, monkeypatch, distill, weight):
+    jobs, real = [], finetune_module.fit
+
+    def fit(job, *arguments):
+        jobs.append(job)
+        return real(job, *arguments)
+
+    monkeypatch.setattr(finetune_module, "fit", fit)
+    finetune(changed(settings, epochs=1, distill=distill, distill_features=weight), run, Silent())
+    (job,) = jobs
+    assert (job.teacher is not None) == bool(distill or weight)
+    assert bool(job.features) == bool(weight)
+    if weight:
+        kept = {name: layer.kept for name, layer in job.features.layers.items() if layer.kept is not None}
+        assert kept
+        for name, channels in kept.items():
+            assert tuple(channels.tolist()) == load_plan(run).keeps[name].inputs
+
+
 RUINOUS = {"learning_rate": 0.5, "epochs": 2, "distill": 0.0, "ema": 0.0, "warmup_epochs": 0.0, "label_smoothing": 0.9}
 
 
