@@ -23,6 +23,8 @@ from catro_deploy.toml import parse_toml, toml_mistake, toml_tables, toml_text
 
 __all__ = ["load_settings", "read_document", "settings_from_text", "settings_text"]
 
+# Values of recipes that depend on the images and on each other; ``follow_recipe`` sets them.
+_DECIDED_LATER = {"distill", "distill_features"}
 _PATHS = (("model", "checkpoint"), ("data", "root"))
 
 
@@ -56,10 +58,6 @@ def load_settings(file: Path | None, flags: Mapping[str, Mapping[str, Any]]) -> 
             'Leave reconstruct at its default, true, or worth at its own, "auto" ([prune] in catro.toml).',
         )
     return settings
-
-
-# They depend on the images and on each other: ``follow_recipe`` sets them.
-_DECIDED_LATER = {"distill", "distill_features"}
 
 
 def _follow_recipes_(content: dict[str, Any]) -> None:

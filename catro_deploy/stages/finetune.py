@@ -53,7 +53,7 @@ def finetune(settings: Settings, run: RunFolder, progress: Progress, held_out: H
     network = networks.load(run, weights="pruned")
     learns = options.epochs and (options.distill or options.distill_features)
     teacher = networks.load(run, weights="original") if learns else None
-    features = features_of(teacher, network, plan, options.distill_features or 0.0) if teacher else None
+    features = features_of(teacher, network, plan, options.distill_features or 0.0) if teacher is not None else None
     job = TrainingJob(
         network,
         train,

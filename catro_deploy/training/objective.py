@@ -56,9 +56,9 @@ class Objective:
     def compile(self, images: torch.Tensor, progress: Progress) -> None:
         """Compile the teacher for batches like ``images`` (n, c, h, w), if that is faster.
 
-        A compiled network has no feature maps to compare.
+        Not for a training with ``features``, which a compiled network does not give.
         """
-        if self._teacher is not None and not self.features:
+        if self._teacher is not None:
             images = self._laid_out(self._teacher, images)
             self._answer = compiled_teacher(self._teacher, images, self._hardware, progress)
 
