@@ -117,11 +117,14 @@ def _channels(layer: nn.Module, keep: Keep) -> Channels:
 
 @contextmanager
 def inputs_of(network: nn.Module, layers: Iterable[str]) -> Iterator[Maps]:
-    """Collect the inputs of ``layers`` in each forward pass of ``network`` in this block."""
+    """Collect the inputs of ``layers`` in each forward pass of ``network`` in this block.
+
+    Inputs that are passed by keyword are not collected.
+    """
     found: dict[str, torch.Tensor] = {}
 
     def keep(name: str) -> Callable[[nn.Module, tuple[torch.Tensor, ...]], None]:
-        return lambda _, inputs: found.update({name: inputs[0]})
+        return lambda _, inputs: found.update(zip([name], inputs, strict=False))
 
     hooks = [network.get_submodule(name).register_forward_pre_hook(keep(name)) for name in layers]
     try:

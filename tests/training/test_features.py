@@ -135,6 +135,20 @@ def test_inputs_are_collected_in_the_block_only():
     assert not network[1]._forward_pre_hooks
 
 
+def test_a_layer_that_is_called_by_keyword_is_left_out():
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(2, 3), nn.Linear(3, 4)
+
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            return self.second(input=self.first(images))
+
+    with inputs_of(network := Named(), ["first", "second"]) as found:
+        network(torch.ones(1, 2))
+    assert list(found) == ["first"]
+
+
 def test_the_objective_adds_the_distance():
     teacher, images = cifar_resnet(20, 10).eval(), torch.randn(4, 3, 32, 32)
     student = copy.deepcopy(teacher)
