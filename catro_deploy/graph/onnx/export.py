@@ -20,6 +20,7 @@ from catro_deploy.errors import ModelError, NumericsError
 from catro_deploy.files import replacing
 from catro_deploy.graph.onnx.interface import PLAIN, Interface
 from catro_deploy.graph.places import users_line
+from catro_deploy.interrupts import deferred_signals
 from catro_deploy.runtimes import open_runner
 
 __all__ = ["check_agreement", "export_onnx", "plan_metadata"]
@@ -135,7 +136,8 @@ def plan_metadata(plan: Described, plan_sha256: str, network: str, interface: In
 def _to_proto(model: nn.Module, images: torch.Tensor, opset: int, dynamic_batch: bool) -> Any:  # noqa: ANN401 - onnx.ModelProto
     import onnxslim
 
-    with _quiet():
+    # The exporter's native code calls Python in places where an exception aborts the process.
+    with deferred_signals(), _quiet():
         try:
             program = torch.onnx.export(
                 model,
