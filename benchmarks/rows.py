@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -36,6 +36,8 @@ __all__ = [
     "finetune_and_judge",
     "finish_in_own_process",
     "gpu_of",
+    "lacks_feature_maps",
+    "marks",
     "retake_statistics_",
     "run_missing",
 ]
@@ -117,6 +119,18 @@ def gpu_of(result: Mapping[str, Any]) -> str | None:
     """The GPU that trained the row of ``result``, if one did."""
     device = str(result.get("trained_on", {}).get("device", ""))
     return device if "NVIDIA" in device else None
+
+
+def lacks_feature_maps(result: Mapping[str, Any]) -> bool:
+    """Whether the row of ``result`` was fine-tuned with the recipe gentle before it learned feature maps."""
+    finetuning = result.get("settings", {}).get("finetune", {})
+    trained = result.get("recipe") == "gentle" and finetuning.get("epochs")
+    return bool(trained) and "distill_features" not in finetuning
+
+
+def marks(results: Sequence[Mapping[str, Any]]) -> str:
+    """Marks behind the accuracy of these rows in a table: trained on a GPU (*), before the recipe changed (°)."""
+    return ("*" if any(map(gpu_of, results)) else "") + ("°" if any(map(lacks_feature_maps, results)) else "")
 
 
 def retake_statistics_(network: nn.Module, train: Split, plan: Plan) -> None:

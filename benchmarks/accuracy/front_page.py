@@ -10,7 +10,7 @@ from benchmarks.accuracy.front_rows import BUDGETS, OURS, TASKS, TRAINED, WAYS, 
 from benchmarks.accuracy.front_selection import is_selected
 from benchmarks.accuracy.reconstruction_rows import CASES
 from benchmarks.common import DOCS, read_result, table
-from benchmarks.rows import gpu_of
+from benchmarks.rows import gpu_of, lacks_feature_maps
 from catro_deploy.files import write_text
 
 __all__ = ["PAGE", "page", "pictures", "write_page"]
@@ -35,8 +35,7 @@ so that the budget is met. "Hessian" is its group importance by optimal brain da
 single images; "random" is one random draw. FastNAS of NVIDIA's Model Optimizer scores widths (multiples of 8) by
 accuracy on validation images and is given the largest share of the multiply-accumulates that meets the budget. Networks
 of both tools are fine-tuned with a common recipe (`usual`: learning rate 0.05, no distillation) and with our `gentle`
-recipe, which did not yet learn feature maps when these rows were measured (`distill_features = 0`). Untrained networks
-without reconstruction are evaluated with re-estimated batch norm statistics.
+recipe. Untrained networks without reconstruction are evaluated with re-estimated batch norm statistics.
 
 Our front is the line through our points and the original. A point is **above** it if the lower end of its accuracy
 exceeds the front drawn through the upper ends of our accuracies and the lower ends of our latencies, evaluated at the
@@ -174,7 +173,7 @@ def _quantised(task: str) -> Iterator[str]:
 
 
 def _machines(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Machines, versions and dates of the measurements of ``rows``, and how many were trained on a GPU."""
+    """Machines, versions and dates of the measurements of ``rows``, and how many were trained otherwise than most."""
     rows = list(rows)
     known = [row["environment"] for row in rows]
     dates = sorted({one["date"] for one in known})
@@ -184,7 +183,9 @@ def _machines(rows: Iterable[Mapping[str, Any]]) -> str:
     when = " to ".join(dict.fromkeys([dates[0], dates[-1]]))
     gpus = Counter(gpu for row in rows if (gpu := gpu_of(row)))
     by_gpu = [f"{count} of {len(rows)} trained on an {gpu}" for gpu, count in gpus.items()]
-    return "; ".join([*machines, ", ".join([*versions, *sorted(more)]), when, *by_gpu])
+    older = sum(map(lacks_feature_maps, rows))
+    recipe = [f"{older} of {len(rows)} trained without feature maps (`distill_features = 0`)"] if older else []
+    return "; ".join([*machines, ", ".join([*versions, *sorted(more)]), when, *by_gpu, *recipe])
 
 
 def _missing(results: Results) -> str:

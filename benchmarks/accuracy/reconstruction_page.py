@@ -6,7 +6,7 @@ from typing import Any
 
 from benchmarks.accuracy.reconstruction_rows import ABLATIONS, CASES, COMPARED, TRAININGS
 from benchmarks.common import table
-from benchmarks.rows import gpu_of
+from benchmarks.rows import gpu_of, marks
 
 __all__ = ["page", "shown_accuracy"]
 
@@ -25,8 +25,8 @@ fine-tuned with the recipe `fast`. torch-pruning prunes all layers by one ratio,
 several seeds, cells hold the mean, and the smallest and largest value. The share of the latency is measured again after
 pruning, interleaved with the original, on a machine that may also run other work. It may differ from the budget that
 was met before, as on MobileNetV3, where torch-pruning's networks met 0.5x when they were chosen. `-`: not run yet; `*`:
-trained on a GPU in mixed precision, all others on CPUs; `trained_on` in the JSON names the GPU. Rows fine-tuned with
-`gentle` were measured before this recipe learned feature maps, that is, with `distill_features = 0`.
+trained on a GPU in mixed precision, all others on CPUs; `trained_on` in the JSON names the GPU. `°`: fine-tuned with
+`gentle` before this recipe learned feature maps, that is, with `distill_features = 0`.
 """
 WAYS = {
     "gentle": "gentle",
@@ -74,8 +74,7 @@ def _table(
         cells = []
         for training in TRAININGS:
             found = [r for r in mine if r["training"] == training and (r["recipe"] == recipe or training == "none")]
-            mark = "*" if any(map(gpu_of, found)) else ""
-            cells.append(_spread([shown_accuracy(row) for row in found]) + mark)
+            cells.append(_spread([shown_accuracy(row) for row in found]) + marks(found))
         shares = f"{mine[0]['latency_ratio']:.3f}x", f"{mine[0]['macs_share']:.1%}"
         lines.append([pruning, WAYS[recipe], *shares, *cells])
     if goals:

@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.common import table
 from benchmarks.paper.rows import PAPER, Row, rows_of
-from benchmarks.rows import gpu_of
+from benchmarks.rows import marks
 
 __all__ = ["page"]
 
@@ -21,13 +21,12 @@ HEAD = """\
 
 CATRO (arXiv 2110.10921) and other methods at equal multiply-accumulates, fine-tuned alike. "ours" is the default of
 this project, at the same multiply-accumulates: layers are reconstructed, widths are chosen by the loss that they cause,
-and fine-tuning uses the gentle recipe, before it learned feature maps (`distill_features = 0`). Accuracy is measured on
-the test images with the weights after the last epoch.
+and fine-tuning uses the gentle recipe. Accuracy is measured on the test images with the weights after the last epoch.
 Baselines differ from the paper's, so each row includes the drop from **our** original. For several seeds, cells hold
 the mean, and the smallest and largest value. "Error" is the standard error, in points, of an accuracy on this number of
 test images. "Untrained" is the network right after the cut, with re-estimated batch norm statistics; for ours, the
 network after reconstruction. `*`: trained on a GPU in mixed precision, all others on CPUs; `trained_on` in the JSON
-names the GPU.
+names the GPU. `°`: fine-tuned with the gentle recipe before it learned feature maps (`distill_features = 0`).
 """
 TITLES = {
     1: "ResNet-20 on two subtasks of GTSRB",
@@ -111,7 +110,7 @@ def _cells(row: Row, found: Sequence[Mapping[str, Any]]) -> list[object]:
         f"{1 - max(one['macs_share'] for one in found):.1%}",
         *([_paper(row)] if row.table in WITH_PAPER else []),
         _spread(untrained),
-        _spread(reached) + ("*" if any(map(gpu_of, found)) else ""),
+        _spread(reached) + marks(found),
         f"{100 * _standard_error(statistics.mean(reached), found[0]['test_images']):.2f}",
         len(found),
         f"{original:.2%}",

@@ -44,3 +44,14 @@ def test_an_original_is_evaluated_once_for_each_task_and_device(tmp_path):
     assert found(0.5, size=64) == 0.5
     checkpoint.write_bytes(b"other weights")
     assert found(0.4) == 0.4
+
+
+def test_marks_say_what_trained_a_row_and_by_which_recipe():
+    def trained(device="AMD EPYC", recipe="gentle", **finetune):
+        settings = {"finetune": {"epochs": 3} | finetune}
+        return {"recipe": recipe, "trained_on": {"device": device}, "settings": settings}
+
+    assert rows.marks([trained()]) == "°"
+    assert rows.marks([trained(distill_features=None)]) == ""
+    assert rows.marks([trained(recipe="usual")]) == rows.marks([trained(epochs=0)]) == ""
+    assert rows.marks([trained(distill_features=None), trained("NVIDIA H100 80GB HBM3")]) == "*°"
