@@ -43,6 +43,15 @@ def test_a_brief_fine_tuning_is_shown_with_the_papers_figure():
     assert line.split(" | ")[3] == "91.76%"
 
 
+def test_ours_is_shown_with_the_papers_figure_for_catro():
+    results = {
+        "1-direction_signs-97-ours-gentle-seed0": result(0.98),
+        "2-cifar_resnet32-20 epochs-ours-cutmix-gentle-seed0": result(0.925),
+    }
+    figures = [line.split(" | ")[3] for line in page(results).splitlines() if " | ours" in line]
+    assert figures == ["98.59%", "93.17%"]
+
+
 def test_rows_have_names_of_their_own():
     rows = [row.name for table in (1, 2, 3, 4) for row in rows_of(table, (0, 1))]
     assert len(rows) == len(set(rows)) == 2 * (20 + 25 + 22 + 6)
