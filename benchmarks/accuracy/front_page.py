@@ -26,8 +26,8 @@ HEAD = """\
 Accuracy on the test images against the measured share of the original's latency, for networks pruned to five budgets.
 Latency is measured again after pruning, with ONNX Runtime on one thread at batch size 1, interleaved with the original;
 it may differ from the budget that was met before. All intervals are 95% intervals: bootstrap intervals for latency,
-Wilson score intervals for accuracy on the given number of test images. GTSRB has 30 images of each physical sign, so
-that errors come in groups, and these intervals are too narrow. The machine was also running other work.
+Wilson score intervals for accuracy on the given number of test images. The latter assume independent images: on GTSRB,
+which has 30 of each physical sign, they are too narrow. The machine was also running other work.
 
 **ours** is the default of `catro-deploy`, fine-tuned with the recipe `gentle`. **paper** is CATRO as in the paper, with
 Algorithm 2 by multiply-accumulates and without reconstruction, fine-tuned with the recipe `fast`; its share of the

@@ -22,12 +22,12 @@ HEAD = """\
 CATRO (arXiv 2110.10921) and other methods at equal multiply-accumulates, fine-tuned alike. "ours" is the default of
 this project, at the same multiply-accumulates: layers are reconstructed, widths are chosen by the loss that they cause,
 and fine-tuning uses the gentle recipe. Accuracy is measured on the test images with the weights after the last epoch.
-"Paper" is the paper's accuracy after 200 epochs; that of CATRO for ours, too.
-Baselines differ from the paper's, so each row includes the drop from **our** original. For several seeds, cells hold
-the mean, and the smallest and largest value. "Error" is the standard error, in points, of an accuracy on this number of
-test images. "Untrained" is the network right after the cut, with re-estimated batch norm statistics; for ours, the
-network after reconstruction. `*`: trained on a GPU in mixed precision, all others on CPUs; `trained_on` in the JSON
-names the GPU. `°`: fine-tuned with the gentle recipe before it learned feature maps (`distill_features = 0`).
+"Paper" is the paper's accuracy after 200 epochs; for ours, it is that of CATRO. Baselines differ from the paper's, so
+each row includes the drop from **our** original. For several seeds, cells hold the mean, and the smallest and largest
+value. "Error" is the standard error, in points, of an accuracy on this number of test images. "Untrained" is the
+network right after the cut, with re-estimated batch norm statistics; for ours, the network after reconstruction. `*`:
+trained on a GPU in mixed precision, all others on CPUs; `trained_on` in the JSON names the GPU. `°`: fine-tuned with
+the gentle recipe before it learned feature maps (`distill_features = 0`).
 """
 TITLES = {
     1: "ResNet-20 on two subtasks of GTSRB",
