@@ -63,12 +63,21 @@ def all_rows(seeds: Sequence[int] = (0, 1, 2)) -> list[Row]:
 
 
 def stored_rows() -> dict[str, Mapping[str, Any]]:
-    """The results by row name, including those of the reconstruction benchmark where it has the same row."""
+    """The results by row name, including those of the reconstruction benchmark where it has the same row.
+
+    The seeds of a point are never of both: the networks may differ.
+    """
     own: Mapping[str, Any] = read_result(RESULT).get("rows", {})
     others: Mapping[str, Any] = read_result(SHARED).get("rows", {})
     machines = {row["environment"]["processor"] for row in own.values()}
-    wanted = {row.name for row in all_rows()}
+    points = {without_seed(name) for name in own}
+    wanted = {row.name for row in all_rows() if without_seed(row.name) not in points}
     shared = {
         name: row for name, row in others.items() if name in wanted and row["environment"]["processor"] in machines
     }
     return shared | dict(own)
+
+
+def without_seed(name: str) -> str:
+    """The name of a row without its last part, the seed."""
+    return name.rpartition("-")[0]

@@ -78,9 +78,10 @@ def test_rows_of_both_benchmarks_are_stored_once(monkeypatch):
     shared = Row("resnet20-cifar10", "0.5x", L1, "usual", "none")
     elsewhere = Row("resnet20-cifar10", "0.35x", L1, "usual", "none")
     other = Row("resnet20-gtsrb", "0.25x", L1, "usual", "none")
-    mine = Row("resnet20-gtsrb", "0.5x", L1, "usual", "none")
+    mine = Row("resnet20-gtsrb", "0.5x", L1, "usual", "3 epochs")
+    other_seed_of_mine = Row("resnet20-gtsrb", "0.5x", L1, "usual", "3 epochs", seed=1)
     ours = {mine.name: result(mine)}
-    theirs = {row.name: result(row) for row in (shared, other)}
+    theirs = {row.name: result(row) for row in (shared, other, other_seed_of_mine)}
     theirs[elsewhere.name] = result(elsewhere, environment=ENVIRONMENT | {"processor": "Xeon"})
     files = {"front.json": {"rows": ours}, "reconstruction.json": {"rows": theirs}}
     monkeypatch.setattr(front_rows, "read_result", files.get)
