@@ -2,7 +2,8 @@
 
 import io
 import zipfile
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +29,14 @@ AUXILIARY_HEADS = ("aux1.", "aux2.", "AuxLogits.")
 
 
 def load_checkpoint(model: nn.Module, path: Path) -> None:
-    """Load the weights of ``path`` into ``model``. A ``state_dict`` wrapper and a ``module.`` prefix are removed.
-
-    Auxiliary heads that the model is built without are skipped.
+    """Load the weights of ``path`` into ``model``. Auxiliary heads that the model is built without are skipped.
 
     Raises:
-        CheckpointError: the file is missing, corrupt, not finite, or does not match the model; mismatches are listed.
+        CheckpointError: as ``read_weights``, or the tensors are not finite, or do not match the model; mismatches are
+            listed.
     """
-    weights = read_weights(path)
     own = model.state_dict()
+    weights = read_weights(path, own)
     weights = {key: value for key, value in weights.items() if key in own or not key.startswith(AUXILIARY_HEADS)}
     counters = [key for key in own if key.endswith("num_batches_tracked")]
     problems = [f"missing: {key} {_shape(own[key])}" for key in own if key not in weights and key not in counters]
@@ -65,13 +65,18 @@ def load_checkpoint(model: nn.Module, path: Path) -> None:
     model.load_state_dict(own)
 
 
-def read_weights(path: Path) -> dict[str, torch.Tensor]:
-    """The tensors of ``path`` by name, without wrapper and prefix.
+def read_weights(path: Path, own: Mapping[str, object]) -> dict[str, torch.Tensor]:
+    """The tensors of ``path`` by name, where ``own`` are those of the model.
+
+    If the model was saved inside another module, only its own tensors are returned, without that module's prefix, such
+    as ``module.`` (DistributedDataParallel), ``_orig_mod.`` (torch.compile) or ``model.`` (in a LightningModule).
 
     Raises:
-        CheckpointError: the file is missing, corrupt, or not a mapping of names to tensors.
+        CheckpointError: the file is missing, corrupt, not a mapping of names to tensors, or holds several such models.
     """
-    return _strip_prefix(_unwrap(read_file(path)))
+    weights = _unwrap(read_file(path))
+    prefix = _prefix(path, weights, own)
+    return {key.removeprefix(prefix): value for key, value in weights.items() if key.startswith(prefix)}
 
 
 def training_record(path: Path) -> Trained | None:
@@ -155,10 +160,25 @@ def _unwrap(content: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401
     return dict(content)
 
 
-def _strip_prefix(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    if weights and all(key.startswith("module.") for key in weights):
-        return {key.removeprefix("module."): value for key, value in weights.items()}
-    return weights
+def _prefix(path: Path, weights: Mapping[str, torch.Tensor], own: Mapping[str, object]) -> str:
+    """What precedes the names of ``own`` in ``weights``; empty if most of them are not there under any prefix."""
+    matches = Counter(key[:start] for key in weights for start in _starts(key) if key[start:] in own)
+    most = max(matches.values(), default=0)
+    prefixes = [prefix for prefix, count in matches.items() if count == most]
+    if 2 * most <= len(own) or "" in prefixes:
+        return ""
+    if len(prefixes) > 1:
+        raise CheckpointError(
+            f"{path} holds {len(prefixes)} networks with the tensors of the model, under {', '.join(sorted(prefixes))}",
+            "Save the weights of one of them alone: torch.save(model.state_dict(), path)",
+        )
+    return prefixes[0]
+
+
+def _starts(name: str) -> Iterator[int]:
+    """Where ``name`` and, after each of its dots, a shorter name begins."""
+    yield 0
+    yield from (place + 1 for place, letter in enumerate(name) if letter == ".")
 
 
 def _listed(title: str, problems: list[str]) -> str:

@@ -15,6 +15,7 @@ __all__ = ["NamedClasses", "checkpoint_classes", "count_logits", "named_classes"
 
 # The network is built with this many classes, to find its tensors with one row per class.
 PROBE = 2
+EXAMPLE = '[model] classes = ["first", "second"]'
 
 
 @dataclass(frozen=True)
@@ -57,16 +58,21 @@ def count_logits(name: str, path: Path) -> int:
     Raises:
         ModelError, CheckpointError: see ``checkpoint_classes``.
     """
-    stored, built = read_weights(path), build_model(name, PROBE).state_dict()
-    counts = {
-        len(tensor)
-        for key, tensor in stored.items()
-        if key in built and tensor.shape != built[key].shape and built[key].shape[:1] == (PROBE,)
-    }
+    built = build_model(name, PROBE).state_dict()
+    stored = read_weights(path, built)
+    by_class = [key for key, tensor in built.items() if tensor.shape[:1] == (PROBE,)]
+    if not any(key in stored for key in by_class):
+        raise CheckpointError(
+            f"The number of classes cannot be inferred from {path}: it holds no tensor of {name} with a row per class"
+            + (f" ({', '.join(by_class)})." if by_class else "."),
+            f"Give the weights of the whole network, with its last layer, or name its classes: {EXAMPLE}",
+        )
+    different = (stored[key] for key in by_class if key in stored and stored[key].shape != built[key].shape)
+    counts = {len(tensor) for tensor in different if tensor.ndim}
     if len(counts) > 1:
         raise CheckpointError(
             f"The number of classes cannot be inferred from {path}: its tensors that differ from those of {name} with "
             f"{PROBE} classes have {', '.join(map(str, sorted(counts)))} rows.",
-            'Name the classes in the order of the logits: [model] classes = ["first", "second"].',
+            f"Name the classes in the order of the logits: {EXAMPLE}",
         )
     return counts.pop() if counts else PROBE

@@ -23,6 +23,10 @@ def trained() -> nn.Module:
     return small()
 
 
+def under(prefix: str, weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {prefix + key: value for key, value in weights.items()}
+
+
 def equal(one: nn.Module, other: nn.Module) -> bool:
     return all(torch.equal(value, other.state_dict()[key]) for key, value in one.state_dict().items())
 
@@ -58,7 +62,9 @@ def test_checkpoints_of_timm(tmp_path):
     [
         lambda weights: weights,
         lambda weights: {"state_dict": weights, "epoch": 3},
-        lambda weights: {"model": {f"module.{key}": value for key, value in weights.items()}},
+        lambda weights: {"model": under("module.", weights)},
+        lambda weights: under("_orig_mod.", weights),  # torch.compile
+        lambda weights: {"state_dict": under("model.", weights) | {"loss.weight": torch.ones(2)}, "epoch": 3},
     ],
 )
 def test_torch_files_with_wrappers_and_prefixes(trained, tmp_path, wrap):
@@ -66,6 +72,36 @@ def test_torch_files_with_wrappers_and_prefixes(trained, tmp_path, wrap):
     model = small()
     load_checkpoint(model, tmp_path / "w.pth")
     assert equal(model, trained)
+
+
+def test_a_moving_average_of_weights(trained, tmp_path):
+    torch.save(torch.optim.swa_utils.AveragedModel(trained).state_dict(), tmp_path / "w.pth")
+    model = small()
+    load_checkpoint(model, tmp_path / "w.pth")
+    assert equal(model, trained)
+
+
+def test_a_prefix_that_the_model_has_too_is_kept(trained, tmp_path):
+    path = tmp_path / "w.safetensors"
+    save_weights(nn.ModuleDict({"module": trained}), path)
+    model = nn.ModuleDict({"module": small()})
+    load_checkpoint(model, path)
+    assert equal(model, nn.ModuleDict({"module": trained}))
+
+
+def test_of_two_such_models_none_is_chosen(trained, tmp_path):
+    path = tmp_path / "w.safetensors"
+    save_weights(nn.ModuleDict({"student": trained, "teacher": small()}), path)
+    with pytest.raises(CheckpointError, match=r"2 networks .* student\., teacher\."):
+        load_checkpoint(small(), path)
+
+
+def test_a_mismatch_is_listed_without_the_prefix(trained, tmp_path):
+    weights = under("module.", trained.state_dict())
+    del weights["module.0.bias"]
+    torch.save(weights, tmp_path / "w.pth")
+    with pytest.raises(CheckpointError, match=r"the model:\nmissing: 0\.bias \[4\]\nCheck"):
+        load_checkpoint(small(), tmp_path / "w.pth")
 
 
 def test_every_mismatch_is_listed(trained, tmp_path):

@@ -39,3 +39,10 @@ def test_what_cannot_be_counted_asks_for_names(tmp_path):
         checkpoint_classes("tests.models.test_classes:TwoHeads", tmp_path / "a.safetensors")
     with pytest.raises(CheckpointError, match=r"gone\.safetensors"):
         checkpoint_classes("tests.tiny:network", tmp_path / "gone.safetensors")
+
+
+def test_a_backbone_without_its_last_layer_is_no_network_of_two_classes(tmp_path):
+    weights = build_model("cifar_resnet20", 43).state_dict()
+    torch.save({key: value for key, value in weights.items() if not key.startswith("fc.")}, tmp_path / "a.pth")
+    with pytest.raises(CheckpointError, match=r"inferred from .*a\.pth: .* \(fc\.weight, fc\.bias\)"):
+        checkpoint_classes("cifar_resnet20", tmp_path / "a.pth")
