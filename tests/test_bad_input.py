@@ -209,6 +209,13 @@ def test_a_checkpoint_that_is_none(tiny, kind):
     nothing_is_written(tiny)
 
 
+def test_a_factory_that_ignores_the_number_of_classes(tiny):
+    torch.save(TinyNet(4).state_dict(), "other.pth")
+    arguments = ("--model", "tests.tiny:four_classes", "--checkpoint", "other.pth")
+    refused(command("run", *arguments), 2, "other.pth is of a network with 4 classes; imagefolder has 3")
+    nothing_is_written(tiny)
+
+
 @pytest.mark.parametrize(
     ("key", "line", "code", "said"),
     [

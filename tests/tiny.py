@@ -93,6 +93,10 @@ def nan_network(classes: int) -> NanNet:
     return NanNet(classes)
 
 
+def four_classes(classes: int) -> nn.Module:
+    return TinyNet(4)
+
+
 def raising_network(classes: int) -> nn.Module:
     raise RuntimeError("no weights today")
 

@@ -1,5 +1,6 @@
 """The start of pruning and profiling: the trained network with the logits of the wanted classes, and its data."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
@@ -48,7 +49,8 @@ def open_original(settings: Settings) -> Original:
     try:
         load_checkpoint(model, chosen.checkpoint)
     except CheckpointError:
-        _require_matching_logits(settings, dataset)
+        with suppress(CheckpointError):  # the first one says more
+            _require_matching_logits(settings, dataset, count_logits(chosen.name, chosen.checkpoint))
         raise
     write_out_weights_(model)
     whole = Original(
@@ -62,16 +64,18 @@ def open_original(settings: Settings) -> Original:
         std=chosen.std,
         dataset=dataset,
     )
-    return with_classes(whole, wanted, torch.randn((2, *input_shape), generator=torch.Generator().manual_seed(0)))
+    images = torch.randn((2, *input_shape), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():  # a factory may ignore the number of classes
+        _require_matching_logits(settings, dataset, whole.model(images).shape[1])
+    return with_classes(whole, wanted, images)
 
 
-def _require_matching_logits(settings: Settings, dataset: Dataset) -> None:
-    """Explain a checkpoint of a network with another number of classes than the dataset.
+def _require_matching_logits(settings: Settings, dataset: Dataset, logits: int) -> None:
+    """Explain a checkpoint of a network with another number of classes, ``logits``, than the dataset.
 
     Raises:
         DataError: the numbers differ.
     """
-    logits = count_logits(settings.model.name, settings.model.checkpoint)
     if logits == len(dataset.classes):
         return
     known = f'"{IMAGENET}"' if logits == IMAGENET_CLASSES else '"names.txt" (one per line, in the order of the logits)'
