@@ -141,8 +141,9 @@ def test_the_program_that_classifies_images_runs(tmp_path, channels):
     given = replace(whole.input, shape=(1, channels, 4, 6), colours=colours, mean=mean, std=std)
     (tmp_path / "infer.py").write_text(infer_code(replace(whole, input=given)), encoding="utf-8")
 
-    for brightness, answer in ((255, "bright"), (0, "dark")):
-        Image.fromarray(np.full((9, 9, 3), brightness, np.uint8)).save(tmp_path / "image.png")
+    colour, sixteen_bits = np.full((9, 9, 3), 1, np.uint8), np.full((9, 9), 257, np.uint16)
+    for brightness, answer, image in ((255, "bright", colour), (0, "dark", colour), (51, "dark", sixteen_bits)):
+        Image.fromarray(brightness * image).save(tmp_path / "image.png")
         done = subprocess.run(
             [sys.executable, "infer.py", "image.png"],
             cwd=tmp_path,
