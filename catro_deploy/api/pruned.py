@@ -29,6 +29,7 @@ from catro_deploy.settings import load_settings
 from catro_deploy.statistics.agreement import agreement_of
 from catro_deploy.training.compute import choose_device
 from catro_deploy.training.loader import LoaderJob, fit_loader
+from catro_deploy.training.stepper import frozen_words
 
 __all__ = ["PrunedModel"]
 
@@ -93,6 +94,7 @@ class PrunedModel:
             SettingsError: an option is unknown or invalid, or a GPU is requested and there is none; or the loader
                 yields images without labels, and ``distill`` is less than 1.
             DataError: a loader yields something else, or fewer than two images of the wanted classes.
+            ModelError: no parameter of ``model`` requires gradients.
             NumericsError: training diverged.
             FaultError: the GPU's memory is too small.
         """
@@ -102,6 +104,8 @@ class PrunedModel:
         teacher = copy.deepcopy(self.original) if settings.epochs else None
         job = LoaderJob(self.model, loader, validation, wanted, self.plan, settings, teacher)
         history = fit_loader(job, progress or Silent())
+        if settings.epochs and (frozen := frozen_words(self.model)):
+            warnings.warn(frozen, CatroWarning, stacklevel=2)
         if validation is None or not history.epochs:
             return history
         device = choose_device(settings.compute)

@@ -29,7 +29,7 @@ from catro_deploy.training.objective import Objective
 from catro_deploy.training.probe import probe_learning_rates
 from catro_deploy.training.schedule import learning_rate_factor
 from catro_deploy.training.state import Partial, State, read_state, write_state
-from catro_deploy.training.stepper import Stepper, seeded
+from catro_deploy.training.stepper import Stepper, frozen_words, seeded
 from catro_deploy.training.steps import step_lines
 from catro_deploy.training.striding import striding_first
 from catro_deploy.training.world import ALONE, World
@@ -91,7 +91,10 @@ class Training:
 
         Raises:
             CheckpointError: ``path`` is damaged.
+            ModelError: no parameter requires gradients.
         """
+        if self.steps and (frozen := frozen_words(self.model)):
+            progress.note(frozen)
         if saved := self.world.share(read_state(path) if path is not None and path.is_file() else None):
             partial = saved.partial
             if saved.fingerprint == fingerprint and (partial is None or partial.size == self.batches.size):

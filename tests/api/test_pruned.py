@@ -89,6 +89,20 @@ def test_fine_tuning_leaves_the_original_alone(pruned, distill):
     assert not same(pruned.model, before)
 
 
+def test_frozen_layers_stay_and_are_named(pruned):
+    *frozen, head = (module for module in pruned.model.modules() if isinstance(module, nn.Conv2d | nn.Linear))
+    for module in frozen:
+        module.requires_grad_(False)
+    before = copy.deepcopy(frozen), copy.deepcopy(head)
+    with pytest.warns(CatroWarning, match=r"parameters are not trained, since .*: conv1\.weight"):
+        pruned.finetune(loader(), **TRAINING)
+    assert all(torch.equal(new.weight, old.weight) for new, old in zip(frozen, before[0], strict=True))
+    assert not torch.equal(head.weight, before[1].weight)
+    pruned.model.requires_grad_(False)
+    with pytest.raises(ModelError, match=r"requires_grad_\(True\)"):
+        pruned.finetune(loader(), **TRAINING)
+
+
 @pytest.mark.parametrize(
     ("options", "error", "said"),
     [
