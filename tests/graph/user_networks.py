@@ -226,9 +226,32 @@ class SqueezedConcat(Net):
         return x * gate.view(*x.shape[:2], 1, 1)
 
 
+class Blurred(Net):
+    """One kernel, repeated for as many channels as there are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("kernel", torch.ones(1, 1, 3, 3) / 9)
+
+    def body(self, x: torch.Tensor) -> torch.Tensor:
+        kernel = self.kernel.repeat(x.shape[1], 1, 1, 1)
+        return functional.conv2d(x, kernel, stride=2, padding=1, groups=x.shape[1])
+
+
+class BlurredEight(Net):
+    """The same as a tensor that is not a buffer, for a number of channels that is a constant in the forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kernel = torch.ones(1, 1, 3, 3) / 9
+
+    def body(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.conv2d(x, self.kernel.expand(8, -1, -1, -1), padding=1, groups=8)
+
+
 EVERY = (
     Shuffled, Halved, FirstFour, EverySecond, Cardinal, GroupNormed, LayerNormed, Upsampled, Functional, Padded,
-    AcrossChannels, Assigned, Starred, Standardised, Attending, SqueezedConcat,
+    AcrossChannels, Assigned, Starred, Standardised, Attending, SqueezedConcat, Blurred, BlurredEight,
 )  # fmt: skip
 
 

@@ -109,10 +109,12 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def label_weight(self, weight: torch.Tensor, outputs: Labels, inputs: Labels) -> None:
         """Label both sides of the ``weight`` of a grouped convolution, whose axes do not cover all of its inputs.
 
-        A computed weight is attributed to the module that is running. A weight outside the known kinds of modules has
-        outputs only.
+        A computed weight is attributed to the module that is running, if that has a weight. A weight outside the known
+        kinds of modules has outputs only.
         """
         name = self._names.get(id(weight), f"{self._inside[-1]}.weight" if self._inside else "")
+        if name not in self._names.values():
+            return
         known = isinstance(self._owners.get(name.rpartition(".")[0]), WEIGHTED)
         sides: dict[Side, Labels] = {"out": outputs, "in": inputs} if known else {"out": outputs}
         for side, labels in sides.items():
@@ -122,6 +124,10 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.leaves[Leaf(name, side)] = labels
         if not known:
             self.leaves.pop(Leaf(name, "in"), None)
+
+    def is_stored(self, tensor: torch.Tensor) -> bool:
+        """Whether ``tensor`` is a parameter or buffer of the model."""
+        return id(tensor) in self._names
 
     def follow_stored_size(self, *parts: Labels) -> bool:
         """Follow the number, or list of numbers, that the running module stores as the size of ``parts``, if any.

@@ -16,6 +16,8 @@ from tests.graph.user_networks import (
     AcrossChannels,
     Assigned,
     Attending,
+    Blurred,
+    BlurredEight,
     Cardinal,
     EverySecond,
     FirstFour,
@@ -62,6 +64,14 @@ def test_equal_parts_of_a_split_shrink_alike():
     assert {("stem", "out", 0), ("stem", "out", 4), ("side", "in", 0), ("fc", "in", 0)} <= atoms["stem"][0]
     assert groups["side"].width == 4
     assert atoms["side"][2] == {("side", "out", 2), ("fc", "in", 6)}
+
+
+def test_channels_that_one_repeated_kernel_reads_are_free():
+    groups, atoms = groups_of(Blurred)
+    assert atoms["stem"][3] == {("stem", "out", 3), ("fc", "in", 3)}
+    assert not groups["stem"].fixed
+    groups, _ = groups_of(BlurredEight)
+    assert groups["stem"].fixed.startswith("a grouped convolution has computed weights in the forward")
 
 
 def test_a_slice_of_a_size_that_is_written_down_stays():
