@@ -203,7 +203,10 @@ def _refusal(error: Exception) -> ModelError:
 
 
 def _lower_batch_norm_(proto: Any) -> None:  # noqa: ANN401 - onnx.ModelProto
-    """Replace each BatchNormalization that was not folded into a convolution by a Mul and an Add per channel."""
+    """Replace each BatchNormalization that was not folded into a convolution by a Mul and an Add per channel.
+
+    Those that normalise by the statistics of the batch itself stay.
+    """
     from onnx import numpy_helper
 
     graph = proto.graph
@@ -212,7 +215,7 @@ def _lower_batch_norm_(proto: Any) -> None:  # noqa: ANN401 - onnx.ModelProto
     ranks = {value.name: len(value.type.tensor_type.shape.dim) for value in values}
     nodes: list[Any] = []
     for node in graph.node:
-        if node.op_type == "BatchNormalization":
+        if node.op_type == "BatchNormalization" and constants.keys() >= set(node.input[1:]):
             parameters = [constants[name] for name in node.input[1:]]
             pair, tensors = _factor_and_summand(node, parameters, ranks[node.output[0]])
             nodes += pair

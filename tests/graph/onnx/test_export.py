@@ -69,6 +69,13 @@ def test_every_batch_norm_is_folded_wherever_it_stands(tmp_path, opset):
     assert_same_as_torch(model, file, 1)
 
 
+def test_the_statistics_of_a_batch_itself_are_computed(tmp_path):
+    norm = nn.BatchNorm2d(4, track_running_stats=False)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), norm, nn.ReLU(), nn.Flatten(), nn.Linear(144, 2)).eval()
+    export_onnx(model, SHAPE, tmp_path / "model.onnx", opset=18, metadata={})
+    assert_same_as_torch(model, tmp_path / "model.onnx", 1)
+
+
 @pytest.mark.slow
 def test_a_resnet_becomes_convolutions_alone(tmp_path):
     model = randomise_(build_model("cifar_resnet20", 5))
