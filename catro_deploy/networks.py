@@ -1,6 +1,5 @@
 """Networks of a run folder: rebuilt from factory + plan.json + safetensors, without pickle."""
 
-import copy
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
@@ -13,7 +12,7 @@ from catro_deploy.graph.fx.depth import drop_branches
 from catro_deploy.graph.resizing import resizing
 from catro_deploy.models import build_model
 from catro_deploy.models.checkpoint import load_checkpoint
-from catro_deploy.models.plain import write_out_weights_
+from catro_deploy.models.plain import copied, write_out_weights_
 from catro_deploy.records import Keep, Plan
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
@@ -93,7 +92,7 @@ def _unpruned(plan: Plan, model: nn.Module | Callable[[int], nn.Module] | None, 
         )
     if model is None:
         return build_model(plan.model, plan.model_classes, plan.architecture or None)
-    built = copy.deepcopy(model) if isinstance(model, nn.Module) else model(plan.model_classes)
+    built = copied(model) if isinstance(model, nn.Module) else model(plan.model_classes)
     if not isinstance(built, nn.Module):
         raise ModelError(
             f"The argument model returned a {type(built).__name__}.",

@@ -1,6 +1,5 @@
 """The caller's module as a classifier to be pruned."""
 
-import copy
 from collections.abc import Sequence
 
 import torch
@@ -9,7 +8,7 @@ from torch import nn
 from catro_deploy.errors import DataError, ModelError
 from catro_deploy.graph.coupling.trace import find_head
 from catro_deploy.models import build_model
-from catro_deploy.models.plain import write_out_weights_
+from catro_deploy.models.plain import copied, write_out_weights_
 from catro_deploy.pruning.cutting import Classifier
 
 __all__ = ["classifier_of"]
@@ -36,7 +35,7 @@ def classifier_of(
             f"mean has {len(mean)} and std {len(std)} values for images of {channels} channels.",
             "Give both one value per channel, or leave both out.",
         )
-    own = write_out_weights_(copy.deepcopy(model).cpu().eval())
+    own = write_out_weights_(copied(model).cpu().eval())
     head = find_head(own, shape)
     count = _logits(own, images).shape[1]
     if count < 2:

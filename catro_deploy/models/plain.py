@@ -4,21 +4,34 @@ A filter that is standardised over its inputs, or divided by its norm, changes i
 does not. The network computes the same function, and is fine-tuned with plain weights.
 """
 
+import copy
 from typing import Any, cast
 
 import torch
 from torch import nn
-from torch.nn.utils import parametrize
+from torch.nn.utils import parametrize, prune, remove_spectral_norm, remove_weight_norm
+from torch.nn.utils.spectral_norm import SpectralNorm, SpectralNormLoadStateDictPreHook
+from torch.nn.utils.weight_norm import WeightNorm
 
-__all__ = ["write_out_weights_"]
+__all__ = ["copied", "write_out_weights_"]
 
 # Modules of timm and transformers that define convolutions with weight standardisation (arXiv:1903.10520, 2101.08692):
 # those of normaliser-free networks and BiT.
 STANDARDISED = ("timm.layers.std_conv", "transformers.models.bit.modeling_bit")
 
 
+def copied(model: nn.Module) -> nn.Module:
+    """A deep copy of ``model``. Weights that its hooks have computed have no history there; ``deepcopy`` rejects it."""
+    computed = (value for module in model.modules() for value in vars(module).values() if _is_computed(value))
+    return copy.deepcopy(model, {id(tensor): tensor.detach().clone() for tensor in computed})
+
+
+def _is_computed(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and not value.is_leaf
+
+
 def write_out_weights_(model: nn.Module) -> nn.Module:
-    """Remove all parametrisations, and replace standardised convolutions by plain ones.
+    """Remove parametrisations, weight and spectral norm, and masks; replace standardised convolutions by plain ones.
 
     Those of transformers whose padding depends on the size of their input are kept.
 
@@ -29,6 +42,7 @@ def write_out_weights_(model: nn.Module) -> nn.Module:
         ``model``.
     """
     for module in list(model.modules()):
+        _remove_hooks_(module)
         if parametrize.is_parametrized(module):
             # The class holds the computed weight as a property, and copies of a module share it.
             shared = type(module)
@@ -41,6 +55,21 @@ def write_out_weights_(model: nn.Module) -> nn.Module:
             plain[module] = plain.get(module) or _plain(module)
             model.set_submodule(path, plain[module])
     return model
+
+
+def _remove_hooks_(module: nn.Module) -> None:
+    """Remove the hooks of torch.nn.utils that compute a weight before each forward: norms, and masks of its pruning."""
+    for hook in list(module._forward_pre_hooks.values()):
+        if isinstance(hook, WeightNorm):
+            remove_weight_norm(module, hook.name)
+        elif isinstance(hook, SpectralNorm):
+            remove_spectral_norm(module, hook.name)
+        elif isinstance(hook, prune.BasePruningMethod):
+            prune.remove(module, hook._tensor_name)  # type: ignore[no-untyped-call]
+    for key, loading in list(module._load_state_dict_pre_hooks.items()):
+        # remove_spectral_norm of PyTorch 2 overlooks this hook, since it is wrapped.
+        if isinstance(getattr(loading, "hook", None), SpectralNormLoadStateDictPreHook):
+            del module._load_state_dict_pre_hooks[key]
 
 
 def _has_own_padding(conv: nn.Conv2d) -> bool:

@@ -9,7 +9,9 @@ from torch.nn.utils import parametrizations, parametrize
 
 import catro_deploy
 from catro_deploy.graph.coupling.trace import trace
-from catro_deploy.models.plain import write_out_weights_
+from catro_deploy.models.plain import copied, write_out_weights_
+
+LAYERS = ("stem", "body", "last", "fc")
 
 
 class Normed(nn.Module):
@@ -28,10 +30,22 @@ class Normed(nn.Module):
         return self.fc(x.mean((2, 3)))
 
 
+class Hooked(Normed):
+    """The same by hooks, as before parametrisations; the weights have a history, as after training."""
+
+    def __init__(self, classes: int = 4) -> None:
+        super().__init__(classes)
+        with pytest.warns(FutureWarning, match="weight_norm"):
+            self.body = nn.utils.weight_norm(nn.Conv2d(12, 12, 3, padding=1))
+        self.last = nn.utils.spectral_norm(nn.Conv2d(12, 16, 3, padding=1))
+        nn.utils.prune.l1_unstructured(self.stem, "weight", amount=0.5)
+        self(torch.randn(2, 3, 8, 8))
+
+
 def same(model: nn.Module, images: torch.Tensor) -> None:
     with torch.inference_mode():
         expected = model(images)
-        found = write_out_weights_(copy.deepcopy(model))(images)
+        found = write_out_weights_(copied(model))(images)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
@@ -74,13 +88,25 @@ def test_all_channels_of_a_normaliser_free_network_may_go():
     assert reasons == {"the logits"}
 
 
-def test_a_network_with_parametrisations_is_pruned_saved_and_loaded(tmp_path):
+def test_hooks():
     torch.manual_seed(0)
-    model = Normed().eval()
+    model = Hooked().eval()
+    same(model, torch.randn(2, 3, 8, 8))
+    plain = write_out_weights_(copied(model))
+    assert plain.state_dict().keys() == {f"{name}.{kind}" for name in LAYERS for kind in ("weight", "bias")}
+    assert (plain.stem.weight == 0).float().mean() == 0.5
+    assert not any(module._forward_pre_hooks for module in plain.modules())
+    assert model.body._forward_pre_hooks
+
+
+@pytest.mark.parametrize("network", [Normed, Hooked])
+def test_a_network_with_computed_weights_is_pruned_saved_and_loaded(tmp_path, network):
+    torch.manual_seed(0)
+    model = network().eval()
     images, labels = torch.randn(16, 3, 8, 8), torch.arange(16) % 4
     pruned = catro_deploy.prune(model, [(images, labels)], budget="50%flops", compute="cpu")
     assert {"stem", "body", "last"} & set(pruned.plan.keeps)
-    again = catro_deploy.load(pruned.save(tmp_path), model=Normed)
+    again = catro_deploy.load(pruned.save(tmp_path), model=network)
     with torch.inference_mode():
         assert torch.equal(again(images), pruned.model(images))
         torch.testing.assert_close(pruned.original(images), model(images), rtol=1e-4, atol=1e-5)
