@@ -102,14 +102,15 @@ def estimated_pricing(
     groups: Sequence[Group],
     target: Target,
     use: Use,
-    smallest: int,
+    d_min: int,
     *,
     original: Sequence[Layer] | None = None,
     measured: bool = False,
 ) -> Pricing:
     """Prices from the roofline with ``target``'s figures; ``measured`` if whole networks will also be timed.
 
-    ``original`` are the layers of the network that budgets are shares of; None: those of ``network``.
+    The first producer of each group keeps at least ``d_min`` channels. ``original`` are the layers of the network that
+    budgets are shares of; None: those of ``network``.
 
     Raises:
         TargetError: the target has no figures to estimate from.
@@ -121,7 +122,7 @@ def estimated_pricing(
     full = {group.name: group.width for group in groups}
     staircases = {}
     for group in groups:
-        widths = sweep_widths(group.width, smallest)
+        widths = sweep_widths(group.width, group.narrowest(d_min))
         times = [sum(_touched(cost, group.name, {**full, group.name: width})) for width in widths]
         candidates = efficient_widths(widths, times, CANDIDATES)
         staircases[group.name] = Staircase(

@@ -106,7 +106,7 @@ def _reason_to_fix(group: Group, network: Network, settings: PruneSettings) -> s
         return group.fixed
     if not settings.prune_first and network.layers[0].name in group.producers:
         return "the first convolution is not to be pruned"
-    return f"not wider than d_min = {settings.d_min}" if group.width <= settings.d_min else ""
+    return f"not wider than d_min = {settings.d_min}" if group.width <= group.narrowest(settings.d_min) else ""
 
 
 def _none_left(fixed: Mapping[str, str]) -> BudgetError:

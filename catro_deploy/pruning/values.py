@@ -10,7 +10,7 @@ from catro_deploy.pruning.scoring import Scored
 from catro_deploy.pruning.selection import values_of
 from catro_deploy.reconstruction.reconstructor import Reconstructor
 from catro_deploy.reconstruction.worth import Losses
-from catro_deploy.records import Branch
+from catro_deploy.records import Branch, Group
 from catro_deploy.settings import PruneSettings
 
 __all__ = ["all_widths", "efficient_widths", "full_widths", "values_by_loss", "values_for"]
@@ -64,7 +64,7 @@ def full_widths(scored: Scored) -> dict[str, int]:
 def all_widths(scored: Scored, settings: PruneSettings) -> dict[str, tuple[int, ...]]:
     """Every width from d_min to the largest allowed, ``step`` apart; 1 apart if all groups keep the same share."""
     step = 1 if settings.allocation == "uniform" else settings.step
-    bounds = {group.name: _bounds(group.width, settings) for group in scored.prunable}
+    bounds = {group.name: _bounds(group, settings) for group in scored.prunable}
     return {name: (*range(low, high, step), high) for name, (low, high) in bounds.items()}
 
 
@@ -74,12 +74,12 @@ def efficient_widths(
     """The widths worth having that are allowed; if there are none, the largest allowed."""
     found = {}
     for group in scored.prunable:
-        low, high = _bounds(group.width, settings)
+        low, high = _bounds(group, settings)
         allowed = tuple(width for width in worth_having[group.name] if low <= width <= high)
         found[group.name] = allowed or (high,)
     return found
 
 
-def _bounds(width: int, settings: PruneSettings) -> tuple[int, int]:
-    largest = max(1, math.floor(settings.max_width * width))
-    return min(settings.d_min, largest), largest
+def _bounds(group: Group, settings: PruneSettings) -> tuple[int, int]:
+    largest = max(1, math.floor(settings.max_width * group.width))
+    return min(group.narrowest(settings.d_min), largest), largest

@@ -30,6 +30,15 @@ class Group:
     producers: tuple[str, ...]
     fixed: str = ""
 
+    def narrowest(self, channels: int) -> int:
+        """The smallest width at which the first producer has at least this many channels.
+
+        A grouped convolution, group norm or shuffle makes several of its channels one channel of the group.
+        """
+        first = [slot for slot in self.slots if slot.module in self.producers[:1] and slot.axis == "out"]
+        coupled = sum(len(slot.index) for slot in first)
+        return -(-channels * self.width // coupled) if coupled else channels
+
 
 @dataclass(frozen=True)
 class Branch:

@@ -98,7 +98,7 @@ def test_many_kinds_of_devices_are_elsewhere():
 def test_an_estimate_says_so_and_its_staircases_are_those_of_its_prices(name):
     target, network = load_target(name), block(64, 192)
     on = scored(network)
-    found = estimated_pricing(network, on.prunable, target, use_of(target, Settings()), smallest=3)
+    found = estimated_pricing(network, on.prunable, target, use_of(target, Settings()), d_min=3)
     assert (found.how, found.errors) == ("estimate", None)
     assert found.source == f"roofline of {target.title}"
     (warning,) = found.warnings
@@ -124,7 +124,7 @@ def test_integers_are_priced_as_such_and_budgets_are_of_what_the_original_takes_
     own = use_of(target, Settings())
     integers = use_of(target, Settings(quantize=QuantizeSettings(precision="int8")))
     assert (integers.precision, integers.own_precision) == ("int8", "fp16") == ("int8", own.precision)
-    half, eighth = (estimated_pricing(network, on.prunable, target, use, smallest=3) for use in (own, integers))
+    half, eighth = (estimated_pricing(network, on.prunable, target, use, d_min=3) for use in (own, integers))
     assert eighth.original_us == half.original_us == half.cost.predict(full_widths(on))
     assert eighth.cost.predict(full_widths(on)) < eighth.original_us
 
@@ -132,7 +132,7 @@ def test_integers_are_priced_as_such_and_budgets_are_of_what_the_original_takes_
 def test_half_of_the_estimated_latency_of_a_resnet():
     network = trace(build_model("cifar_resnet20", 8), (3, 32, 32))
     on, target = scored(network), load_target("jetson-orin")
-    found = estimated_pricing(network, on.prunable, target, use_of(target, Settings()), smallest=3)
+    found = estimated_pricing(network, on.prunable, target, use_of(target, Settings()), d_min=3)
     full_us = found.cost.predict(full_widths(on))
     solver = solver_of(Problem(network, on, PruneSettings()), found)
     assert solver.fastest.cost < full_us
@@ -146,7 +146,7 @@ def test_a_device_whose_figures_are_not_known_cannot_be_estimated():
     target = load_target("x86-cpu").model_copy(update={"transport": "ssh"})
     network = block()
     with pytest.raises(TargetError, match="50%flops"):
-        estimated_pricing(network, scored(network).prunable, target, use_of(target, Settings()), smallest=3)
+        estimated_pricing(network, scored(network).prunable, target, use_of(target, Settings()), d_min=3)
 
 
 def test_a_profile_serves_those_who_ask_for_no_more(tmp_path, monkeypatch):
