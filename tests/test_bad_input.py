@@ -216,6 +216,13 @@ def test_a_factory_that_ignores_the_number_of_classes(tiny):
     nothing_is_written(tiny)
 
 
+def test_a_network_that_cannot_be_trained_is_not_pruned_unless_nothing_is_trained(tiny):
+    arguments = ("--model", "tests.tiny:auxiliary_network")
+    refused(command("run", *arguments, "--epochs", "1"), 2, "in training mode, its forward returns a tuple")
+    nothing_is_written(tiny)
+    assert command("prune", *arguments, "-o", "finetune.epochs=0").exit_code == 0
+
+
 @pytest.mark.parametrize(
     ("key", "line", "code", "said"),
     [

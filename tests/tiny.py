@@ -89,6 +89,18 @@ def blocks(classes: int) -> Blocks:
     return Blocks(classes)
 
 
+class AuxiliaryNet(TinyNet):
+    """In training, it returns its logits twice."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:  # type: ignore[override]
+        logits = super().forward(x)
+        return (logits, logits) if self.training else logits
+
+
+def auxiliary_network(classes: int) -> AuxiliaryNet:
+    return AuxiliaryNet(classes)
+
+
 def nan_network(classes: int) -> NanNet:
     return NanNet(classes)
 

@@ -8,6 +8,7 @@ from torch import nn
 from catro_deploy.errors import DataError, ModelError
 from catro_deploy.graph.coupling.trace import find_head
 from catro_deploy.models import build_model
+from catro_deploy.models.logits import logits_of
 from catro_deploy.models.plain import copied, write_out_weights_
 from catro_deploy.pruning.cutting import Classifier
 
@@ -37,7 +38,7 @@ def classifier_of(
         )
     own = write_out_weights_(copied(model).cpu().eval())
     head = find_head(own, shape)
-    count = _logits(own, images).shape[1]
+    count = logits_of(own, images).shape[1]
     if count < 2:
         raise ModelError(
             "The model gives one logit for each image; a classifier needs one for each of at least two classes.",
@@ -53,18 +54,6 @@ def classifier_of(
     if name:
         _require_same(write_out_weights_(build_model(name, count)), own, name)
     return Classifier(own, shape, head, names, tuple(range(count)), name, mean, std)
-
-
-def _logits(model: nn.Module, images: torch.Tensor) -> torch.Tensor:
-    with torch.no_grad():
-        logits = model(images)
-    if not isinstance(logits, torch.Tensor) or logits.ndim != 2 or len(logits) != len(images):
-        what = f"{tuple(logits.shape)}" if isinstance(logits, torch.Tensor) else f"a {type(logits).__name__}"
-        raise ModelError(
-            f"The model gives {what} for {len(images)} images, not logits (images, classes).",
-            "Wrap it in a module whose forward returns the logits alone.",
-        )
-    return logits
 
 
 def _require_same(built: nn.Module, own: nn.Module, name: str) -> None:

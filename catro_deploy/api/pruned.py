@@ -29,7 +29,7 @@ from catro_deploy.settings import load_settings
 from catro_deploy.statistics.agreement import agreement_of
 from catro_deploy.training.compute import choose_device
 from catro_deploy.training.loader import LoaderJob, fit_loader
-from catro_deploy.training.stepper import frozen_words
+from catro_deploy.training.trainable import frozen_words
 
 __all__ = ["PrunedModel"]
 
@@ -94,7 +94,8 @@ class PrunedModel:
             SettingsError: an option is unknown or invalid, or a GPU is requested and there is none; or the loader
                 yields images without labels, and ``distill`` is less than 1.
             DataError: a loader yields something else, or fewer than two images of the wanted classes.
-            ModelError: no parameter of ``model`` requires gradients.
+            ModelError: no parameter of ``model`` requires gradients, or its forward in training mode fails or returns
+                something else than logits.
             NumericsError: training diverged.
             FaultError: the GPU's memory is too small.
         """

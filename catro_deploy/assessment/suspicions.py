@@ -41,6 +41,11 @@ ORDER_SHOWN = 12
 GUESSING = "the original is no better than guessing on {}"
 REORDERED = "the original's outputs probably belong to other classes"
 UNSURE = "the original has almost no confidence in its answers"
+PROBABILITIES = (
+    "All outputs of the original are between 0 and 1: it probably returns probabilities, not logits. Their softmax is "
+    "nearly uniform, so that confidences, divergences, distillation and exported probabilities would be wrong. Remove "
+    "the softmax or sigmoid at the end of its forward; [export] output adds one to the exported file."
+)
 
 
 @dataclass(frozen=True)
@@ -102,12 +107,20 @@ def look_at(
     else:
         look, problem = _with_labels(answers_of(logits), labels, names, terms)
     look = replace(look, stated=stated, stated_classes=None if stated is None else stated_classes)
-    if not (problem := problem or _stated_words(look)):
-        return look
-    found = [problem]
-    if look.invalid != REORDERED:
-        found += ["" if unlabelled else better(look.accuracy or 0.0), terms.causes(input_shape)]
-    return replace(look, warnings=(" ".join(filter(None, found)),))
+    warnings = [PROBABILITIES] if _are_probabilities(logits) else []
+    if problem := problem or _stated_words(look):
+        found = [problem]
+        if look.invalid != REORDERED:
+            found += ["" if unlabelled else better(look.accuracy or 0.0), terms.causes(input_shape)]
+        warnings.append(" ".join(filter(None, found)))
+    return replace(look, warnings=tuple(warnings))
+
+
+def _are_probabilities(logits: Floats) -> bool:
+    """Whether the network seems to end in a softmax or sigmoid."""
+    if not logits.size or not ((logits >= 0) & (logits <= 1)).all():
+        return False
+    return bool(np.allclose(logits.sum(axis=1), 1, atol=1e-3)) or float(logits.max()) > 0.5  # small logits are not
 
 
 def _without_labels(logits: Floats, names: Sequence[str], terms: Terms) -> tuple[FirstLook, str]:

@@ -13,12 +13,14 @@ from catro_deploy.models import build_model
 from catro_deploy.models.checkpoint import load_checkpoint
 from catro_deploy.models.classes import checkpoint_classes, count_logits
 from catro_deploy.models.imagenet import IMAGENET_CLASSES
+from catro_deploy.models.logits import logits_of
 from catro_deploy.models.plain import write_out_weights_
 from catro_deploy.pruning.cutting import Classifier, with_classes
 from catro_deploy.settings import Settings
 from catro_deploy.settings.section import IMAGENET
 from catro_deploy.stages.images import classes_with_images, open_images_of
 from catro_deploy.stages.sizes import sized
+from catro_deploy.training.trainable import require_trainable
 
 __all__ = ["Original", "open_original"]
 
@@ -65,8 +67,10 @@ def open_original(settings: Settings) -> Original:
         dataset=dataset,
     )
     images = torch.randn((2, *input_shape), generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():  # a factory may ignore the number of classes
-        _require_matching_logits(settings, dataset, whole.model(images).shape[1])
+    # A factory may ignore the number of classes.
+    _require_matching_logits(settings, dataset, logits_of(whole.model, images).shape[1])
+    if settings.finetune.epochs:
+        require_trainable(whole.model, input_shape)
     return with_classes(whole, wanted, images)
 
 

@@ -18,6 +18,7 @@ from catro_deploy.training.compute import Hardware, choose_hardware
 from catro_deploy.training.features import features_of
 from catro_deploy.training.loop import Training, enough_memory
 from catro_deploy.training.objective import Objective
+from catro_deploy.training.trainable import require_trainable
 
 __all__ = ["LoaderBatches", "LoaderJob", "fit_loader", "loader_accuracy"]
 
@@ -130,10 +131,13 @@ def fit_loader(job: LoaderJob, progress: Progress) -> History:
         SettingsError: no GPU is available although one is requested; or ``train`` yields images alone, and the loss
             needs labels.
         DataError: a loader's batches are invalid, or have fewer than 2 images of the wanted classes.
+        ModelError: see ``require_trainable``.
         NumericsError: the loss or a weight is not finite.
         FaultError: the GPU's memory is too small.
     """
     settings, plan = job.settings, job.plan
+    if settings.epochs:
+        require_trainable(job.model, plan.input_shape)
     hardware = choose_hardware(job.model, settings.compute, settings.amp, plan.input_shape)
     with enough_memory('Let the loader give smaller batches, or train with compute="cpu".'):
         batches = LoaderBatches(job.train, job.wanted, plan.input_shape, hardware)

@@ -29,9 +29,10 @@ from catro_deploy.training.objective import Objective
 from catro_deploy.training.probe import probe_learning_rates
 from catro_deploy.training.schedule import learning_rate_factor
 from catro_deploy.training.state import Partial, State, read_state, write_state
-from catro_deploy.training.stepper import Stepper, frozen_words, seeded
+from catro_deploy.training.stepper import Stepper, seeded
 from catro_deploy.training.steps import step_lines
 from catro_deploy.training.striding import striding_first
+from catro_deploy.training.trainable import frozen_words
 from catro_deploy.training.world import ALONE, World
 
 __all__ = ["Training", "enough_memory"]
@@ -91,7 +92,6 @@ class Training:
 
         Raises:
             CheckpointError: ``path`` is damaged.
-            ModelError: no parameter requires gradients.
         """
         if self.steps and (frozen := frozen_words(self.model)):
             progress.note(frozen)

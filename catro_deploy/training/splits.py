@@ -25,6 +25,7 @@ from catro_deploy.training.loop import Training, enough_memory
 from catro_deploy.training.objective import Objective
 from catro_deploy.training.pixels import decode_once
 from catro_deploy.training.state import tensors_hash
+from catro_deploy.training.trainable import require_trainable
 from catro_deploy.training.world import World, parting, the_world
 
 __all__ = ["NOT_IN_FINGERPRINT", "TrainingJob", "fit", "train_together"]
@@ -90,6 +91,7 @@ def fit(job: TrainingJob, state_path: Path, progress: Progress, events: Path | N
     Raises:
         SettingsError: a GPU is requested, but none is available; or event files, but TensorBoard is not installed.
         DataError: fewer than 2 training images, or one that cannot be decoded.
+        ModelError: see ``require_trainable``.
         CheckpointError: ``state_path`` is damaged.
         NumericsError: the loss or a weight is not finite; the state of the last good epoch is kept.
         StorageError: the state could not be written.
@@ -109,6 +111,8 @@ def train_together(
     if count < 2:
         raise DataError(f"There are fewer than 2 training images: {count}.", "Choose other classes, or add images.")
     _, channels, height, width = job.train.images([0]).shape
+    if settings.epochs:
+        require_trainable(job.model, (channels, height, width))
     hardware = choose_hardware(job.model, settings.compute, settings.amp, (channels, height, width))
     fingerprint = job.fingerprint
     batch = settings.batch_size or batch_size(count)

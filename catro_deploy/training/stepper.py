@@ -8,15 +8,12 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from catro_deploy.errors import ModelError
 from catro_deploy.settings import LARGEST_BATCH, OptimiserSettings
 from catro_deploy.training.compute import Hardware
 from catro_deploy.training.objective import Objective
 from catro_deploy.training.world import World
 
-__all__ = ["Stepper", "frozen_words", "seeded"]
-
-FROZEN_SHOWN = 3
+__all__ = ["Stepper", "seeded"]
 
 
 @contextmanager
@@ -26,25 +23,6 @@ def seeded(seed: int, hardware: Hardware) -> Iterator[None]:
     with torch.random.fork_rng(devices=gpus):
         torch.manual_seed(seed)
         yield
-
-
-def frozen_words(model: nn.Module) -> str:
-    """Which parameters of ``model`` a training leaves as they are; empty if there are none.
-
-    Raises:
-        ModelError: it leaves all of them.
-    """
-    frozen = {name: not parameter.requires_grad for name, parameter in model.named_parameters()}
-    names = [name for name, is_frozen in frozen.items() if is_frozen]
-    if not names:
-        return ""
-    if len(names) == len(frozen):
-        raise ModelError(
-            "The network cannot be trained: none of its parameters requires gradients.",
-            "Call requires_grad_(True) on the model, in its factory if it has one; or do not fine-tune it: epochs = 0.",
-        )
-    shown = ", ".join(names[:FROZEN_SHOWN]) + (", ..." if len(names) > FROZEN_SHOWN else "")
-    return f"{len(names)} of {len(frozen)} parameters are not trained, since they do not require gradients: {shown}"
 
 
 class Stepper:

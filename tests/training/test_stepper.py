@@ -6,10 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from catro_deploy.errors import ModelError
 from catro_deploy.training.compute import choose_hardware
 from catro_deploy.training.objective import Objective
-from catro_deploy.training.stepper import Stepper, frozen_words
+from catro_deploy.training.stepper import Stepper
 from tests.training.helpers import options
 
 IMAGES = torch.randn(8, 12, generator=torch.Generator().manual_seed(0))
@@ -43,14 +42,3 @@ def test_a_shorter_one_stays_as_it_is():
     change, gradient = moved(0.0)
     torch.testing.assert_close(change, -RATE * (1 + MOMENTUM) * gradient, rtol=1e-4, atol=1e-7)
     assert torch.equal(moved(1.01 * float(gradient.norm()))[0], change)
-
-
-def test_parameters_without_gradients_are_named():
-    model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2), nn.Linear(2, 2))
-    assert frozen_words(model) == ""
-    model[:2].requires_grad_(False)
-    assert frozen_words(model).startswith("4 of 6 parameters are not trained")
-    assert frozen_words(model).endswith(": 0.weight, 0.bias, 1.weight, ...")
-    model.requires_grad_(False)
-    with pytest.raises(ModelError, match="none of its parameters requires gradients"):
-        frozen_words(model)
