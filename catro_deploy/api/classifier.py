@@ -36,7 +36,7 @@ def classifier_of(
             f"mean has {len(mean)} and std {len(std)} values for images of {channels} channels.",
             "Give both one value per channel, or leave both out.",
         )
-    own = write_out_weights_(copied(model).cpu().eval())
+    own = write_out_weights_(copied(_unwrapped(model)).cpu().float().eval())
     head = find_head(own, shape)
     count = logits_of(own, images).shape[1]
     if count < 2:
@@ -54,6 +54,23 @@ def classifier_of(
     if name:
         _require_same(write_out_weights_(build_model(name, count)), own, name)
     return Classifier(own, shape, head, names, tuple(range(count)), name, mean, std)
+
+
+def _unwrapped(model: nn.Module) -> nn.Module:
+    """The module that a wrapper for several devices or a compiler holds.
+
+    Raises:
+        ModelError: it is a TorchScript module, whose forward cannot be followed.
+    """
+    while isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        model = model.module
+    model = getattr(model, "_orig_mod", model)  # torch.compile
+    if isinstance(model, torch.jit.ScriptModule):
+        raise ModelError(
+            "The model is a TorchScript module, whose layers cannot be changed.",
+            "Give the torch.nn.Module that it was made from.",
+        )
+    return model
 
 
 def _require_same(built: nn.Module, own: nn.Module, name: str) -> None:

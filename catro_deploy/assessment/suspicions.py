@@ -74,7 +74,7 @@ class Terms:
         channels, height, width = input_shape
         order = f"RGB or BGR ({self.channels}), " if channels == 3 else ""
         return (
-            f"Likely causes, in this order: size ({self.size}, here {width}x{height}), mean and std "
+            f"Likely causes, in this order: size ({self.size}, here {height}x{width}), mean and std "
             f"({self.normalisation}), {order}the order of the classes, weights from another training run "
             f"({self.weights})."
         )

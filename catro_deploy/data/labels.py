@@ -14,6 +14,7 @@ from catro_deploy.data.base import Dataset, Split
 from catro_deploy.data.files import FileSplit
 from catro_deploy.errors import DataError
 from catro_deploy.suggestions import did_you_mean
+from catro_deploy.toml import toml_value
 
 __all__ = ["relabelled"]
 
@@ -134,7 +135,7 @@ def _hint(own: str, names: Sequence[str], ids: Mapping[str, int]) -> str:
         return "timm has the list of WordNet ids: pip install 'catro-deploy[timm]'"
     return (
         f"Rename the folders, or say which class each is, by name, id or index (0 to {len(names) - 1}), in [data] of "
-        f'catro.toml: labels = {{"{own}" = "{names[0]}"}}, or in a file of two columns: labels = "labels.csv".'
+        f'catro.toml: labels = {toml_value({own: names[0]})}, or in a file of two columns: labels = "labels.csv".'
     )
 
 

@@ -11,9 +11,9 @@ SHOWN = 5
 
 
 def sizes_words(sizes: ImageSizes) -> str:
-    """``64x64`` (width x height), or ``of 12 sizes, 320x240 to 640x480``; and the sample, if not all were read."""
+    """``64x48`` (height x width), or ``of 12 sizes, 240x320 to 480x640``; and the sample, if not all were read."""
     sample = "" if sizes.looked_at == sizes.files else f" in {count(sizes.looked_at)} of {count(sizes.files)} files"
-    least, most = ("x".join(map(str, size)) for size in (sizes.least, sizes.most))
+    least, most = (f"{height}x{width}" for width, height in (sizes.least, sizes.most))
     words = least if sizes.different == 1 else f"of {count(sizes.different)} sizes, {least} to {most}"
     return f"{words}{sample}"
 
@@ -21,17 +21,17 @@ def sizes_words(sizes: ImageSizes) -> str:
 def images_words(sizes: ImageSizes | None, width: int, height: int) -> str:
     """The images as fed to the network: ``64x64``, or ``64x64 -> 32x32 (shrunk)``, or how they are cropped."""
     if sizes is not None and sizes.resize is not None:
-        return f"{sizes_words(sizes)} -> {width}x{height} ({resizing_words(sizes.resize)})"
+        return f"{sizes_words(sizes)} -> {height}x{width} ({resizing_words(sizes.resize)})"
     if sizes is None or not (changes := sizes.changes(width, height)):
-        return f"{width}x{height}"
-    return f"{sizes_words(sizes)} -> {width}x{height} ({', '.join(changes)})"
+        return f"{height}x{width}"
+    return f"{sizes_words(sizes)} -> {height}x{width} ({', '.join(changes)})"
 
 
 def resizing_words(resize: int | tuple[int, int]) -> str:
-    """How images are resized before the centre crop; height and width are written as width x height."""
+    """How images are resized before the centre crop."""
     if isinstance(resize, int):
         return f"shorter side resized to {resize}, centre crop"
-    return f"resized to {resize[1]}x{resize[0]}, centre crop"
+    return f"resized to {resize[0]}x{resize[1]}, centre crop"
 
 
 def size_warning(sizes: ImageSizes | None, width: int, height: int) -> str:

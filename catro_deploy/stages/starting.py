@@ -61,7 +61,7 @@ def start_from(model: str, checkpoint: Path | None, weights: str | None, root: P
         of_all = f" of the network's {len(dataset.classes)}" if len(found) < len(dataset.classes) else ""
         start.assumed.append(f"{len(found)} classes{of_all} are wanted: {', '.join(found[:NAMES_SHOWN])}{more}.")
     how = "" if settings.data.resize is None else f" ({resizing_words(settings.data.resize)})"
-    start.assumed.append(f"The network gets images of {width}x{height}{how}.")
+    start.assumed.append(f"The network gets images of {height}x{width}{how}.")
     if start.mirrors:
         start.assumed.append("An image that is mirrored left to right still shows its class.")
     return start

@@ -248,6 +248,22 @@ def test_a_model_that_is_no_classifier_is_refused(model, classes, said):
         catro_deploy.prune(model, loader(), classes=classes, **QUICK)
 
 
+@pytest.mark.parametrize("wrap", [nn.DataParallel, torch.compile, torch.nn.Module.double, torch.nn.Module.half])
+def test_a_wrapped_model_and_other_floats_are_pruned_as_the_module_itself(images, wrap):
+    pruned = catro_deploy.prune(wrap(lively()), loader(), **QUICK)
+    itself = catro_deploy.prune(lively().half() if wrap is nn.Module.half else lively(), loader(), **QUICK)
+    assert pruned.plan.keeps == itself.plan.keeps
+    with torch.inference_mode():
+        torch.testing.assert_close(pruned.model(images), itself.model(images))
+    assert all(parameter.dtype == torch.float32 for parameter in pruned.model.parameters())
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:FutureWarning")
+def test_a_torchscript_module_is_refused():
+    with pytest.raises(ModelError, match=r"TorchScript module[\s\S]*torch\.nn\.Module that it was made from"):
+        catro_deploy.prune(torch.jit.trace(lively(), torch.zeros(1, *SHAPE)), loader(), **QUICK)
+
+
 def test_the_seed_of_numpy_and_of_torch_are_left_alone():
     model, batches = lively(), list(loader())
     torch.manual_seed(3)

@@ -1,5 +1,8 @@
 """Mapping the classes of the data to the classes of a network."""
 
+import re
+import tomllib
+
 import numpy as np
 import pytest
 import torch
@@ -48,6 +51,14 @@ def test_unknown_classes_are_named_with_what_was_probably_meant():
     assert "zebra" in refused.value.problem
     assert "goldfish" not in refused.value.problem
     assert 'labels = {"tensch" = ' in refused.value.hint
+
+
+def test_the_hint_is_valid_toml_for_any_name():
+    name = 'c\' "q" #,x'
+    with pytest.raises(DataError) as refused:
+        relabelled(dataset(name), NAMES, IDS, {})
+    line = re.search(r"labels = \{.*?\}", refused.value.hint)[0]
+    assert tomllib.loads(line) == {"labels": {name: NAMES[0]}}
 
 
 def test_a_word_of_a_name_finds_it_before_what_is_spelt_alike():

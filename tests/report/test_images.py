@@ -14,17 +14,19 @@ PHOTOGRAPHS = ImageSizes(files=9000, looked_at=2000, different=12, least=(320, 2
 
 def test_sizes_in_words():
     assert sizes_words(UNIFORM) == "64x64"
-    assert sizes_words(PHOTOGRAPHS) == "of 12 sizes, 320x240 to 640x480 in 2,000 of 9,000 files"
+    assert sizes_words(PHOTOGRAPHS) == "of 12 sizes, 240x320 to 480x640 in 2,000 of 9,000 files"
 
 
 def test_what_becomes_of_images_in_words():
+    """Height first, as in settings."""
+    assert images_words(PHOTOGRAPHS, 48, 24) == f"{sizes_words(PHOTOGRAPHS)} -> 24x48 (shrunk, squeezed)"
     assert images_words(UNIFORM, 64, 64) == images_words(None, 64, 64) == "64x64"
     assert images_words(UNIFORM, 32, 32) == "64x64 -> 32x32 (shrunk)"
     assert images_words(UNIFORM, 224, 224) == "64x64 -> 224x224 (enlarged)"
     assert images_words(PHOTOGRAPHS, 224, 224).endswith("-> 224x224 (shrunk, squeezed)")
     cropped, both = replace(PHOTOGRAPHS, resize=256), replace(PHOTOGRAPHS, resize=(240, 256))
     assert images_words(cropped, 224, 224).endswith("-> 224x224 (shorter side resized to 256, centre crop)")
-    assert images_words(both, 224, 224).endswith("-> 224x224 (resized to 256x240, centre crop)")
+    assert images_words(both, 224, 224).endswith("-> 224x224 (resized to 240x256, centre crop)")
     assert size_warning(cropped, 224, 224) == ""
 
 
