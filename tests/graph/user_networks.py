@@ -226,6 +226,15 @@ class SqueezedConcat(Net):
         return x * gate.view(*x.shape[:2], 1, 1)
 
 
+class Gated(Net):
+    """A gated linear unit: four channels, scaled by four others."""
+
+    head_reads = 4
+
+    def body(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.glu(x, 1)
+
+
 class Blurred(Net):
     """One kernel, repeated for as many channels as there are."""
 
@@ -251,7 +260,7 @@ class BlurredEight(Net):
 
 EVERY = (
     Shuffled, Halved, FirstFour, EverySecond, Cardinal, GroupNormed, LayerNormed, Upsampled, Functional, Padded,
-    AcrossChannels, Assigned, Starred, Standardised, Attending, SqueezedConcat, Blurred, BlurredEight,
+    AcrossChannels, Assigned, Starred, Standardised, Attending, SqueezedConcat, Gated, Blurred, BlurredEight,
 )  # fmt: skip
 
 

@@ -207,6 +207,15 @@ def _pixel_unshuffle(follower: Follower, given: Given, result: torch.Tensor) -> 
     return [(result, {channels: np.repeat(axes[channels], result.shape[channels] // len(axes[channels]))})]
 
 
+def _gated(follower: Follower, given: Given, result: torch.Tensor) -> LabelledTensors:
+    """A gated linear unit: the second half of the channels scales the first."""
+    axes, along = dict(follower.of(given["self"]).axes), given["dim"] % result.ndim
+    if along in axes:
+        axes[along], gates = np.split(axes[along], 2)
+        follower.tie(axes[along], gates, "a gated linear unit")
+    return [(result, axes)]
+
+
 def _channel_shuffle(follower: Follower, given: Given, result: torch.Tensor) -> LabelledTensors:
     axes = dict(follower.of(given["self"]).axes)
     if 1 in axes:
@@ -229,6 +238,7 @@ VIEW_RULES: dict[str, Rule] = {
     "slice": _slice,
     **dict.fromkeys(("select", "unbind"), _without_axis),
     "constant_pad_nd": _padded,
+    "glu": _gated,
     "pixel_shuffle": _pixel_shuffle,
     "pixel_unshuffle": _pixel_unshuffle,
     **dict.fromkeys(("native_channel_shuffle", "channel_shuffle"), _channel_shuffle),

@@ -22,6 +22,7 @@ from tests.graph.user_networks import (
     EverySecond,
     FirstFour,
     Functional,
+    Gated,
     GroupNormed,
     Halved,
     LayerNormed,
@@ -64,6 +65,13 @@ def test_equal_parts_of_a_split_shrink_alike():
     assert {("stem", "out", 0), ("stem", "out", 4), ("side", "in", 0), ("fc", "in", 0)} <= atoms["stem"][0]
     assert groups["side"].width == 4
     assert atoms["side"][2] == {("side", "out", 2), ("fc", "in", 6)}
+
+
+def test_a_channel_and_its_gate_go_together():
+    groups, atoms = groups_of(Gated)
+    assert groups["stem"].width == 4
+    assert atoms["stem"][1] == {("stem", "out", 1), ("stem", "out", 5), ("fc", "in", 1)}
+    assert not groups["stem"].fixed
 
 
 def test_channels_that_one_repeated_kernel_reads_are_free():
