@@ -42,9 +42,10 @@ def require_trainable(model: nn.Module, input_shape: Sequence[int]) -> None:
     images = torch.randn((2, *input_shape), generator=torch.Generator().manual_seed(0)).to(device)
     gpus = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(gpus), torch.no_grad():  # dropout must not change the caller's random numbers
-        expected = copy.deepcopy(model).eval()(images)
+        trial = copy.deepcopy(model)
+        expected = trial.eval()(images)
         try:
-            found = copy.deepcopy(model).train()(images)
+            found = trial.train()(images)
         except torch.OutOfMemoryError:
             raise
         except Exception as error:  # whatever a user's forward may raise
