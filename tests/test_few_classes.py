@@ -94,7 +94,7 @@ def test_the_classes_that_have_images_are_kept(work):
     plan = json.loads(run.plan.read_text())
     assert (plan["classes"], plan["class_indices"]) == (["across", "down"], [1, 3])
     assert plan["input_shape"] == [1, HEIGHT, WIDTH]
-    assert f"-> {WIDTH}x{HEIGHT} (shorter side resized to {SHORTER}, centre crop)" in done.stderr
+    assert f"-> {HEIGHT}x{WIDTH} (shorter side resized to {SHORTER}, centre crop)" in done.stderr
     session = onnxruntime.InferenceSession(run.pruned_onnx, providers=["CPUExecutionProvider"])
     for place, folder in enumerate(("across", "my stripes")):
         for path in (work / "photos" / "val" / folder).iterdir():
