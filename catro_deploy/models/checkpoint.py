@@ -26,10 +26,12 @@ WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
 LISTED_KEYS = 12
 AUXILIARY_HEADS = ("aux1.", "aux2.", "AuxLogits.")
 """Auxiliary heads of GoogLeNet and Inception, for training only; models are built without them."""
+COUNTS = ("total_ops", "total_params")
+"""Buffers that the profiler thop leaves in each module."""
 
 
 def load_checkpoint(model: nn.Module, path: Path) -> None:
-    """Load the weights of ``path`` into ``model``. Auxiliary heads that the model is built without are skipped.
+    """Load the weights of ``path`` into ``model``, without auxiliary heads and counts that it does not have.
 
     Raises:
         CheckpointError: as ``read_weights``, or the tensors are not finite, or do not match the model; mismatches are
@@ -37,7 +39,11 @@ def load_checkpoint(model: nn.Module, path: Path) -> None:
     """
     own = model.state_dict()
     weights = read_weights(path, own)
-    weights = {key: value for key, value in weights.items() if key in own or not key.startswith(AUXILIARY_HEADS)}
+    weights = {
+        key: value
+        for key, value in weights.items()
+        if key in own or not (key.startswith(AUXILIARY_HEADS) or key.endswith(COUNTS))
+    }
     counters = [key for key in own if key.endswith("num_batches_tracked")]
     problems = [f"missing: {key} {_shape(own[key])}" for key in own if key not in weights and key not in counters]
     problems += [f"not in the model: {key} {_shape(weights[key])}" for key in weights if key not in own]

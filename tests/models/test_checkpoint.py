@@ -63,6 +63,7 @@ def test_checkpoints_of_timm(tmp_path):
         lambda weights: weights,
         lambda weights: {"state_dict": weights, "epoch": 3},
         lambda weights: {"model": under("module.", weights)},
+        lambda weights: weights | {"total_ops": torch.zeros(1), "0.total_params": torch.zeros(1)},  # thop
         lambda weights: under("_orig_mod.", weights),  # torch.compile
         lambda weights: {"state_dict": under("model.", weights) | {"loss.weight": torch.ones(2)}, "epoch": 3},
     ],
