@@ -18,11 +18,15 @@ def mode_table(report: Report) -> Table | None:
         times = (f"{ms(of.p50)} ms" for of in (mode.original_ms, mode.pruned_ms))
         rows.append((count(mode.mode.batch), *_switches(mode.mode), *times, f"{median}x ({low} to {high})"))
     head = ("Images", "Transfers", "CUDA graph", "Original, p50", "Pruned, p50", "Speedup (95% CI)")
+    if not _on_gpu(report):
+        return Table((head[0], *head[3:]), tuple((row[0], *row[3:]) for row in rows), frozenset({0, 1, 2, 3}))
     return Table(head, tuple(rows), frozenset({0, 3, 4, 5}))
 
 
 def mode_words(report: Report) -> str:
     """How the modes were timed, and trtexec's times, if any."""
+    if not _on_gpu(report):
+        return "Timed interleaved, as the first row, which is the one that counts."
     graph = report.modes[0].mode.cuda_graph if report.modes else None
     text = "Timed on the GPU with CUDA events, interleaved."
     if graph is not None:
@@ -35,6 +39,11 @@ def mode_words(report: Report) -> str:
             f"(original) and {pruned} ms (pruned)."
         )
     return text
+
+
+def _on_gpu(report: Report) -> bool:
+    """Whether modes differ in transfers and CUDA graphs, too, and not only in the number of images."""
+    return any(mode.mode.transfers is not None for mode in report.modes)
 
 
 def _switches(mode: Mode) -> tuple[str, str]:

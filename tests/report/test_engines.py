@@ -29,8 +29,12 @@ def test_modes_stand_in_rows():
 
 
 def test_batches_on_a_cpu():
-    table = mode_table(report(Mode(1), Mode(4)))
-    assert [row[:3] for row in table.rows] == [("1", "none", "none"), ("4", "none", "none")]
+    found = report(Mode(1), Mode(4))
+    table = mode_table(found)
+    assert [row[0] for row in table.rows] == ["1", "4"]
+    assert table.head == ("Images", "Original, p50", "Pruned, p50", "Speedup (95% CI)")
+    assert {len(row) for row in table.rows} == {len(table.head)}
+    assert "GPU" not in mode_words(found)
 
 
 def test_the_spread_over_rebuilds():
@@ -59,7 +63,8 @@ def test_an_engine_on_a_jetson_and_its_dla():
 
 def test_a_second_opinion_is_quoted():
     other = Trtexec("10.3.0", Mode(1, transfers=False, cuda_graph=True), TIMES, HALF)
-    words = mode_words(report(Mode(1), trtexec=other))
+    modes = Mode(1, transfers=False, cuda_graph=True), Mode(8, transfers=False, cuda_graph=True)
+    words = mode_words(report(*modes, trtexec=other))
     assert "trtexec 10.3.0" in words
     assert "2.00 ms (original) and 1.00 ms (pruned)" in words
-    assert "trtexec" not in mode_words(report(Mode(1)))
+    assert "trtexec" not in mode_words(report(*modes))
