@@ -70,12 +70,12 @@ def check(settings: Settings) -> None:
             f"A precision is decided by measurement, and {target.name} cannot be reached from here.",
             "Leave --precision out, or add such a device: catro-deploy device add",
         )
-    _check_protocols(settings)
+    _check_measuring(settings)
+
+
+def _check_measuring(settings: Settings) -> None:
     if settings.bench.runtimes:
-        compared_runtimes(target, settings.bench.runtimes)
-
-
-def _check_protocols(settings: Settings) -> None:
+        compared_runtimes(load_target(settings.prune.target), settings.bench.runtimes)
     load_int8_recipe(settings.quantize.recipe)
     load_latency_protocol(settings.bench.protocol)
     load_profile_protocol(settings.profile.protocol)
@@ -167,7 +167,7 @@ def run_stages(
         CatroError: whatever a stage raises.
     """
     missed: list[MissedError] = []
-    _check_protocols(settings)  # before the run folder gets these settings
+    _check_measuring(settings)  # before the run folder gets these settings
     require_labels_unneeded(names, settings)
     with run.lock():
         table, skipped = applicable(table, names, settings, run)
@@ -194,7 +194,7 @@ def keep_earlier(
     Raises:
         UsageError: the settings are invalid; nothing is copied then.
     """
-    _check_protocols(settings)
+    _check_measuring(settings)
     require_labels_unneeded(names, settings)
     table, _ = applicable(table, names, settings, run)
     return sibling_folder(names, settings, run, table, force=force)

@@ -43,6 +43,16 @@ def test_run_and_bench_compare_runtimes_if_asked(catro, the_run):
     assert catro("report").exit_code == 0
 
 
+def test_runtimes_that_cannot_be_compared_are_not_kept_in_the_run_folder(catro, the_run):
+    assert catro("run", "--target", "x86-cpu", "--budget", "50%flops").exit_code == 0
+    before = RunFolder(the_run()).settings.read_text()
+    refused = catro("bench", "--runtimes", "tensorrt")
+    assert refused.exit_code == 2
+    assert "cannot be compared in tensorrt" in refused.stderr
+    assert RunFolder(the_run()).settings.read_text() == before
+    assert catro("bench").exit_code == catro("report").exit_code == 0
+
+
 def test_another_command_gets_another_folder(catro, folder):
     for budget in ("50%flops", "30%flops"):
         assert catro("prune", "--budget", budget).exit_code == 0
