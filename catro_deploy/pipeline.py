@@ -65,6 +65,11 @@ def check(settings: Settings) -> None:
         require_latency(target, settings.prune.device)
     if settings.search.enabled:
         require_comparable(settings)
+    elif settings.search.take or settings.search.budgets:
+        raise SettingsError(
+            "take and budgets in [search] are for a search, and none is requested.",
+            "Add --search, or leave out --take and --search-budgets.",
+        )
     if settings.quantize.precision != TARGETS_OWN and not reachable(target, settings.prune.device):
         raise TargetError(
             f"A precision is decided by measurement, and {target.name} cannot be reached from here.",

@@ -209,6 +209,12 @@ def test_a_checkpoint_that_is_none(tiny, kind):
     nothing_is_written(tiny)
 
 
+@pytest.mark.parametrize("flags", [("--take", "2"), ("--search-budgets", "0.3x")])
+def test_flags_of_a_search_need_one(tiny, flags):
+    refused(command("run", *flags), 2, "none is requested", "Add --search")
+    nothing_is_written(tiny)
+
+
 def test_a_factory_that_ignores_the_number_of_classes(tiny):
     torch.save(TinyNet(4).state_dict(), "other.pth")
     arguments = ("--model", "tests.tiny:four_classes", "--checkpoint", "other.pth")

@@ -50,6 +50,13 @@ def test_half_precision_is_for_targets_that_run_so(tmp_path):
     assert not any(path.exists() for path in exported.half)
 
 
+def test_more_classes_than_there_are_cannot_be_at_the_top(tmp_path):
+    run = colours.make_run(tmp_path)
+    exported = export(colours.settings(export={"top_k": 9}), run, Silent())
+    with open_runner("onnxruntime", exported.pruned, 1) as runner:
+        assert dict(runner.metadata)["top_k"] == "3"
+
+
 @pytest.mark.parametrize("target", ["x86-cpu", "jetson-orin"])
 def test_all_files_take_the_input_that_is_asked_for(tmp_path, target):
     """The original too, or the latencies would not be comparable."""

@@ -126,7 +126,7 @@ def plan_metadata(plan: Described, plan_sha256: str, network: str, interface: In
         **(pixels if plan.mean else {}),
         "layout": interface.layout.upper(),
         "output": interface.output,
-        **({"top_k": str(interface.top_k)} if interface.top_k else {}),
+        **({"top_k": str(min(interface.top_k, len(plan.classes)))} if interface.top_k else {}),
         **colours.get(plan.input_shape[0], {}),
         "plan_sha256": plan_sha256,
         "catro_deploy_version": __version__,
