@@ -51,7 +51,7 @@ def open_original(settings: Settings) -> Original:
     try:
         load_checkpoint(model, chosen.checkpoint)
     except CheckpointError:
-        with suppress(CheckpointError):  # the first one says more
+        with suppress(CheckpointError):  # the error from loading lists the tensors
             _require_matching_logits(settings, dataset, count_logits(chosen.name, chosen.checkpoint))
         raise
     write_out_weights_(model)

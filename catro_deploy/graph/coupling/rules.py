@@ -110,7 +110,7 @@ def _grouped(follower: Follower, inputs: Labels, given: Given, out_channels: int
     if not follower.of(weight).weight:
         follower.fix(atoms, "a grouped convolution has computed weights")
     elif not given["transposed"] and (follower.is_stored(weight) or 0 in follower.of(weight).axes):
-        # Otherwise one kernel is repeated for each channel in the forward: a trial cut shows whether for those left.
+        # Otherwise the forward repeats one kernel for each channel; a trial cut shows whether it does so for fewer.
         follower.join(outputs, follower.of(weight).axes.get(0, constant(len(outputs))), "its weights are constant")
     follower.label_weight(weight, outputs, read)
     return outputs
