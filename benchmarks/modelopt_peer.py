@@ -26,7 +26,7 @@ from catro_deploy.stages.original import Original, open_original
 from catro_deploy.stages.prune import pruning_batches
 from catro_deploy.training.evaluate import accuracy, predict
 
-__all__ = ["kept_groups", "prune_by_fastnas"]
+__all__ = ["kept_groups", "prune_by_fastnas", "with_plain_convolutions"]
 
 # Widths are multiples of this: half a vector register in float32. FastNAS's default, 32, leaves narrow networks whole.
 DIVISOR = 8
@@ -74,7 +74,7 @@ def fastnas(original: Original, loader: Sequence[torch.Tensor], share: float, sc
     with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         warnings.simplefilter("ignore")
         subnet, found = mtp.prune(
-            copy.deepcopy(original.model),
+            with_plain_convolutions(original.model),
             mode=[("fastnas", _with_divisor(FastNASConfig().model_dump()))],
             constraints={"flops": f"{share:.2%}"},
             dummy_input=torch.zeros(1, *original.input_shape),
@@ -86,6 +86,20 @@ def fastnas(original: Original, loader: Sequence[torch.Tensor], share: float, sc
             },
         )
     return subnet if found["best"]["is_satisfied"] else None
+
+
+def with_plain_convolutions(model: nn.Module) -> nn.Module:
+    """A copy in which convolutions with ``static_padding`` are that padding and an `nn.Conv2d`.
+
+    FastNAS prunes `nn.Conv2d` but no subclass, which the EfficientNet of efficientnet_lite_pytorch consists of.
+    """
+    copied = copy.deepcopy(model)
+    for path, conv in list(copied.named_modules()):
+        if isinstance(conv, nn.Conv2d) and isinstance(padding := getattr(conv, "static_padding", None), nn.Module):
+            del conv.static_padding
+            conv.__class__ = nn.Conv2d
+            copied.set_submodule(path, nn.Sequential(padding, conv))
+    return copied
 
 
 def _with_divisor(config: Mapping[str, Any]) -> dict[str, Any]:

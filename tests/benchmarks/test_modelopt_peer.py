@@ -5,8 +5,9 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
-from benchmarks.modelopt_peer import kept_groups
+from benchmarks.modelopt_peer import kept_groups, with_plain_convolutions
 from catro_deploy.graph.coupling.trace import trace
 from tests.tiny import Blocks
 
@@ -41,3 +42,25 @@ def test_a_channel_that_is_not_the_originals_is_an_error(model):
     subnet.one_bn.weight.data[0] += 1
     with pytest.raises(AssertionError, match="one_bn has channels that were not in the original"):
         kept_groups(model, subnet, trace(model, (3, 16, 16)))
+
+
+class Padded(nn.Conv2d):
+    """A convolution that pads by a module of its own, as the one of efficientnet_lite_pytorch does."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.static_padding = nn.ZeroPad2d((0, 1, 0, 1))
+
+    def forward(self, x):
+        padded = self.static_padding(x)
+        return functional.conv2d(padded, self.weight, self.bias, self.stride, 0, self.dilation, self.groups)
+
+
+def test_padded_convolutions_become_plain_ones_with_the_same_output():
+    torch.manual_seed(0)
+    model = nn.Sequential(Padded(3, 8, 3, stride=2), nn.ReLU(), Padded(8, 8, 3, groups=8, bias=False))
+    plain = with_plain_convolutions(model)
+    assert {type(one) for one in plain.modules() if isinstance(one, nn.Conv2d)} == {nn.Conv2d}
+    images = torch.randn(2, 3, 17, 17)
+    torch.testing.assert_close(plain(images), model(images), rtol=0, atol=0)
+    assert isinstance(model[0], Padded)
