@@ -16,6 +16,8 @@ from catro_deploy.toml import parse_toml, read_toml, toml_differences
 __all__ = ["Replacement", "are_done", "replacement", "sibling_folder"]
 
 SHOWN_CHANGES = 8
+# A command stores all its settings, also those of stages that it does not run.
+OTHER_CAUSES = "the model, the images or the device changed, or an earlier command changed their settings"
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Replacement:
         if len(self.changes) > SHOWN_CHANGES:
             yield f"  and {len(self.changes) - SHOWN_CHANGES} more settings"
         if not self.changes:
-            yield "  because of --force" if force else "  because the model, the images or the device changed"
+            yield f"  because {'of --force' if force else OTHER_CAUSES}"
         if self.outdated:
             yield f"  out of date afterwards: the results of {', '.join(stage.name for stage in self.outdated)}"
         yield "  to keep both: --keep, or another folder with --run"

@@ -59,7 +59,9 @@ def test_without_a_changed_setting_the_reason_is_given(run, tmp_path):
     go(run)
     assert "  because of --force" in notes_before(run, ("bench",), force=True)
     write_text(tmp_path / "baseline.safetensors", "other weights")
-    assert "  because the model, the images or the device changed" in notes_before(run)
+    assert (
+        "  because the model, the images or the device changed, or an earlier command changed their settings"
+    ) in notes_before(run)
 
 
 def test_many_changes_are_cut_short(run):
