@@ -158,7 +158,7 @@ that some of them load.
 | `training.throughput` | fine-tuning compared with a plain eager DataLoader loop |
 | `training.loading` | reading photographs compared with a plain DataLoader, and start-up on 200,000 files |
 | `training.teacher` | what the teacher's forward pass costs in a distillation step |
-| `training.feature_maps` | what learning from the original's answers and feature maps costs in a step |
+| `training.feature_maps` | what learning from the original's outputs and feature maps costs in a step |
 | `training.layouts` | the number format and memory layout in which a CPU trains fastest |
 | `product.prune_whole` | time and memory of a complete pruning under a latency budget |
 | `product.prune_time` | time and memory of scoring and selection, as multiples of one forward pass |

@@ -43,7 +43,7 @@ def content(folder, name):
 def test_images_alone_lead_from_the_command_to_a_report_without_an_accuracy(unlabelled):
     done = command("run", "--run", "run", "--precision", "auto")
     assert done.exit_code == exit_code_of(Path("run")), done.stderr
-    measures = "agreement with the original and divergence from its answers"  # of 6 images
+    measures = "agreement with the original and divergence from its outputs"  # of 6 images
     assert f"quantize: decides by {measures}, since the images have no labels" in done.stderr
     verified, quantized, tuned, plan = (
         content(unlabelled, name) for name in ("verify", "quantize", "finetune", "plan")

@@ -36,7 +36,7 @@ def plan(keeps: dict[str, Keep], dropped: tuple[str, ...] = DROPPED) -> Plan:
         budget="50%flops",
         criterion="catro",
         allocation="greedy",
-        groups=(GroupPlan("fc", 2, (0, 1), ("fc",), fixed="the answers"),),
+        groups=(GroupPlan("fc", 2, (0, 1), ("fc",), fixed="the outputs"),),
         keeps=keeps,
         original_macs=2,
         pruned_macs=1,

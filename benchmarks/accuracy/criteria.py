@@ -132,12 +132,12 @@ def judge(pair: str, criterion: str, training: str, args: argparse.Namespace) ->
             )
             fit(job, state, Silent())
     device = torch.device("cpu")
-    answers = [predict(model, validation, *pixels, 256, device) for model in (original.model, pruned.model)]
+    predictions = [predict(model, validation, *pixels, 256, device) for model in (original.model, pruned.model)]
     return {
         "pair": pair,
         "criterion": criterion,
         "training": training,
-        "agreement": agreement_of(answers[0].numpy(), answers[1].numpy()).share,
+        "agreement": agreement_of(predictions[0].numpy(), predictions[1].numpy()).share,
         "accuracy": accuracy(predict(pruned.model, test, *pixels, 256, device), test.labels),
         "macs_share": pruned.plan.pruned_macs / pruned.plan.original_macs,
     }

@@ -178,13 +178,13 @@ def _check_pruned(name: str, model: nn.Module, batches: Batches, work: Path, out
 
 
 def _check_reconstructed(pruned: PrunedModel, cut: nn.Module, batches: Batches, figures: dict[str, Any]) -> None:
-    """Record agreement with and divergence from the original's answers, after the cut and after reconstruction."""
+    """Record agreement with and divergence from the original's outputs, after the cut and after reconstruction."""
     images = [batch for batch, _ in batches]
     with torch.inference_mode():
         wanted = torch.cat([pruned.original(batch).argmax(1) for batch in images])
         for name, network in (("cut", cut), ("reconstructed", pruned.model)):
-            answers = torch.cat([network(batch).argmax(1) for batch in images])
-            figures[f"agreement_{name}"] = float((answers == wanted).float().mean())
+            predictions = torch.cat([network(batch).argmax(1) for batch in images])
+            figures[f"agreement_{name}"] = float((predictions == wanted).float().mean())
             figures[f"kl_{name}"] = divergence(pruned.original, network, images)
     before, after = figures["kl_cut"], figures["kl_reconstructed"]
     _require(pruned.plan.reconstructed, "no layer was reconstructed")

@@ -34,7 +34,7 @@ run the code of `catro-deploy`:
   met, to the next higher tenth that can;
 - **equal**: before reconstruction, the original at full width with zeros in place of the cut channels gives the same
   logits, to within 1e-4 of the largest;
-- **reconstruct**: after reconstruction, the network is no further from the original's answers (KL divergence) than
+- **reconstruct**: after reconstruction, the network is no further from the original's outputs (KL divergence) than
   right after the cut;
 - **reload**: rebuilt from the plan and weights in a run folder, the network gives identical logits;
 - **onnx**: the exported network gives the same logits in ONNX Runtime, to within 1e-4 of the largest;
@@ -46,8 +46,8 @@ run the code of `catro-deploy`:
 
 "Prunable" is the share of the channels of all layers (logits not counted) that may be dropped. Channels that may not be
 dropped, with reasons, are computed as before, and their cost is counted. "Agreement" is the share of the images used
-for pruning on which the network gives the original's answer, right after the cut and after reconstruction; "KL", in
-nats, is the divergence from the original's answers at the same stages. "Deviation" is that of step "equal", "ONNX" that
+for pruning on which the network gives the original's prediction, right after the cut and after reconstruction; "KL", in
+nats, is the divergence from the original's outputs at the same stages. "Deviation" is that of step "equal", "ONNX" that
 in ONNX Runtime.
 """
 

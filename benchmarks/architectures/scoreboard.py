@@ -9,7 +9,7 @@
 
 Each model runs the checks of architectures/check.py in a separate process: build; trace; count multiply-accumulates as
 torch.utils.flop_counter does; score, choose and cut to half of them; the masked original computes the same;
-reconstruction brings its answers no further from the original's; saved and loaded it is the same; its ONNX file
+reconstruction brings its predictions no further from the original's; saved and loaded it is the same; its ONNX file
 computes the same in ONNX Runtime; three training steps. Weights are random, images are noise. After a failed step, the
 later ones are still tried where that makes sense. Rows completed at this size are stored in
 benchmarks/results/architectures.json and not run again. Prints failures; writes docs/architectures.md.

@@ -103,7 +103,7 @@ def run_row(case: Case, budget: str, run: RunFolder, args: argparse.Namespace) -
 
 
 def run_resnet50(budget: str, run: RunFolder) -> dict[str, Any]:
-    """Latency of ResNet-50 in float32 and int8, interleaved; its weights, and so its answers, are random."""
+    """Latency of ResNet-50 in float32 and int8, interleaved; its weights, and so its predictions, are random."""
     with run.lock():
         settings = random_settings("torchvision:resnet50", 224, "x86-cpu", budget, run)
         original = open_original(settings)

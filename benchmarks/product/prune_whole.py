@@ -105,8 +105,8 @@ def seconds_per_pass(model: nn.Module, drawn: Sequence[Labelled]) -> float:
 def balance_(model: nn.Module, images: torch.Tensor) -> None:
     """Set the last layer so that the logits of ``images`` have the mean 0 and the standard deviation LOGITS_STD.
 
-    Unlike a trained one, a network that gives all images the same class, or has no confidence in its answers, would be
-    examined for a wrong input.
+    Unlike a trained one, a network that gives all images the same class, or has no confidence in its predictions, would
+    be examined for a wrong input.
     """
     *_, head = (module for module in model.modules() if isinstance(module, nn.Linear))
     logits = model(images)

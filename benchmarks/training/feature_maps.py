@@ -1,11 +1,11 @@
-"""Cost of learning from the original in a step of fine-tuning: from its answers, and from its feature maps, too.
+"""Cost of learning from the original in a step of fine-tuning: from its outputs, and from its feature maps, too.
 
     python -m benchmarks.training.feature_maps [--models cifar_resnet20@32 torchvision:resnet50@96] [--turns 15]
 
 Milliseconds of a step on one batch, in the number format and layout of the training, of a network pruned to half of its
-multiply-accumulates: learning from labels alone, from 90% answers of the original, and from its feature maps as well
-(the recipe ``gentle``). The variants take turns; ratios are medians over the turns with their quartiles. Weights are
-random. Prints a table; writes benchmarks/results/feature_maps.json.
+multiply-accumulates: learning from labels alone, from the original's outputs with the weight 0.9, and from its feature
+maps as well (the recipe ``gentle``). The variants are interleaved; ratios are medians over the turns with their
+quartiles. Weights are random. Prints a table; writes benchmarks/results/feature_maps.json.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from catro_deploy.training.objective import Objective
 from catro_deploy.training.stepper import Stepper
 
 MODELS = ["cifar_resnet20@32", "cifar_resnet56@32", "torchvision:resnet50@96", "torchvision:mobilenet_v2@96"]
-WAYS = ("labels", "answers", "answers and feature maps")
+WAYS = ("labels", "outputs", "outputs and feature maps")
 CLASSES = 10
 
 

@@ -4,9 +4,9 @@
 
 NAME@SIZE*SHARE is a network for square images of SIZE, of which each layer keeps SHARE of its channels. Milliseconds of
 an eager forward and backward pass over one batch, and of a forward pass without gradients, as by the teacher of a
-distillation. The variants take turns, and ratios to float32 in contiguous layout are medians over the turns with their
-quartiles. In bold: the choice of a training on this machine by default. Weights are random. Prints a table; writes
-benchmarks/results/layouts.json, where rows of other processors are kept.
+distillation. The variants are interleaved, and ratios to float32 in contiguous layout are medians over the turns with
+their quartiles. In bold: the choice of a training on this machine by default. Weights are random. Prints a table;
+writes benchmarks/results/layouts.json, where rows of other processors are kept.
 """
 
 import argparse
@@ -68,9 +68,9 @@ def step(model: nn.Module, hardware: Hardware, images: torch.Tensor) -> None:
     """One forward pass and, if the model is in training mode, a backward pass."""
     with torch.set_grad_enabled(model.training), striding_first(model):
         with hardware.autocast():
-            answers = model(images.contiguous(memory_format=hardware.memory_format))
+            outputs = model(images.contiguous(memory_format=hardware.memory_format))
         if model.training:
-            answers.float().square().mean().backward()
+            outputs.float().square().mean().backward()
 
 
 def measure(network: str, batch: int, turns: int) -> dict[str, Any]:

@@ -3,8 +3,8 @@
     python -m benchmarks.training.teacher [--models cifar_resnet20@32 torchvision:resnet50@96] [--turns 15]
 
 Milliseconds of a forward pass without gradients over one batch, in the number format and layout of the training. The
-variants take turns; ratios are medians over the turns with their quartiles. Weights are random. Prints a table; writes
-benchmarks/results/teacher.json.
+variants are interleaved; ratios are medians over the turns with their quartiles. Weights are random. Prints a table;
+writes benchmarks/results/teacher.json.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def answers(name: str, batch: int) -> list[Callable[[], torch.Tensor]]:
+def outputs(name: str, batch: int) -> list[Callable[[], torch.Tensor]]:
     """One function for each of ``WAYS``."""
     model, _, size = name.partition("@")
     teacher = build_model(model, CLASSES).eval()
@@ -47,19 +47,19 @@ def answers(name: str, batch: int) -> list[Callable[[], torch.Tensor]]:
     )
     ways = (plain, short, compiled_teacher(short, images, hardware, Silent()))
 
-    def answer(way: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    def output(way: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
         with torch.no_grad(), hardware.autocast():
             found = way(images).float()
         if hardware.device.type == "cuda":
             torch.cuda.synchronize()
         return found
 
-    return [partial(answer, way) for way in ways]
+    return [partial(output, way) for way in ways]
 
 
 def measure(name: str, batch: int, turns: int) -> dict[str, Any]:
     """Time the variants, interleaved."""
-    ways = answers(name, batch)
+    ways = outputs(name, batch)
     kept = times_ms(ways, turns)
     ratios = [[turn[0] / turn[place] for turn in kept] for place in range(len(WAYS))]
     return {

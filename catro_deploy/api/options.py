@@ -106,7 +106,7 @@ class FinetuneOptions(TypedDict, total=False):
             depend on the number of steps, distillation, moving average; fast: 60 epochs at rate 0.1, distillation,
             moving average, torch.compile; paper: 200 epochs at rate 0.01, a tenth of it after half of them; none: rate
             0.05; auto: gentle if layers were reconstructed, else none; default: 'auto'.
-        distill: Weight of the original network's answers in the loss; default: the recipe's; without labels: 1; 0 <= x
+        distill: Weight of the original network's outputs in the loss; default: the recipe's; without labels: 1; 0 <= x
             <= 1.
         temperature: Temperature of distillation; x > 0; default: 4.0.
         distill_features: Weight of the distance from the original network's feature maps in the loss; default: the

@@ -80,7 +80,7 @@ class PrunedModel:
         Args:
             loader: training images, as for ``prune``: with labels of all classes; unwanted classes are skipped. It is
                 iterated once per epoch, and once before to count its images. It may yield images without labels, as
-                tensors or 1-tuples: ``model`` then learns only from the answers of ``original``, with any recipe.
+                tensors or 1-tuples: ``model`` then learns only from the outputs of ``original``, with any recipe.
             validation: a loader of images with labels, for the accuracy after each epoch. If training made the network
                 worse on them, ``model`` gets back its previous weights, with a ``CatroWarning`` if accuracy was lost.
                 None: accuracy is not measured, and the trained weights are kept in any case.

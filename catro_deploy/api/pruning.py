@@ -70,7 +70,7 @@ def prune(
         std: standard deviation, likewise.
         validation: images for the first look at the original, in the form of ``loader``; None: those that channels are
             scored on. ``plan.first_look`` records the accuracy. A ``CatroWarning`` with the likely causes is issued if
-            it is near chance, or if the answers would be right in another order of the classes.
+            it is near chance, or if the predictions would be right in another order of the classes.
         threads: threads of the runtime that latency is measured with; None: the target's value.
         batch: images per inference when latency is measured; None: the target's value.
         profile: how thoroughly layers are timed: ``standard``, ``quick``, or the path of a protocol.

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from catro_deploy.data.base import is_unlabelled
 from catro_deploy.records import Decision, Metric
-from catro_deploy.statistics.agreement import accuracy_of, answers_of
+from catro_deploy.statistics.agreement import accuracy_of, predictions_of
 from catro_deploy.statistics.divergence import mean_change_cost_nats
 from catro_deploy.statistics.intervals import largest_unseen_loss, wilson
 
@@ -23,7 +23,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Limits:
-    """What a network has to keep: a score and, if there are too few images to count answers, a small divergence.
+    """What a network has to keep: a score and, if there are too few images to count predictions, a small divergence.
 
     ``largest_kl_nats`` bounds ``scaled_kl_nats``.
     """
@@ -56,11 +56,11 @@ class Basis:
 
     Attributes:
         metric: which of the two.
-        expected: the class that each image should be given, shape (n,): its label, or the original's own answer.
+        expected: the class that each image should be given, shape (n,): its label, or the original's own prediction.
         original_accuracy: of the original on these images, a fraction; None without labels.
         reason: why it is not accuracy; empty if it is.
-        change_cost_nats: the divergence that it takes to change an answer of the original, mean over the images; None
-            if there are enough images to count the answers that changed.
+        change_cost_nats: the divergence that it takes to change a prediction of the original, mean over the images;
+            None if there are enough images to count the predictions that changed.
     """
 
     metric: Metric
@@ -85,7 +85,7 @@ class Basis:
     def limits(self, score: float, kl_nats: float | None, allowed: float) -> Limits:
         """The limits that allow a loss of ``allowed`` percentage points from this ``score`` and divergence.
 
-        In nats, the allowed loss is the divergence that changes that share of the original's answers.
+        In nats, the allowed loss is the divergence that changes that share of the original's predictions.
         """
         least, cost = max(0.0, score - allowed / 100), self.change_cost_nats
         if cost is None:
@@ -125,29 +125,29 @@ def basis_of(original: Floats, labels: NDArray[np.int64], allowed: float | None 
     """
     one = 100 / len(labels)
     cost = mean_change_cost_nats(original) if allowed and one > allowed else None
-    answers = answers_of(original)
+    predictions = predictions_of(original)
     if is_unlabelled(labels):
-        return Basis("agreement", answers, None, "the images have no labels", cost)
+        return Basis("agreement", predictions, None, "the images have no labels", cost)
     accuracy = accuracy_of(original, labels)
     if cost is not None:
         reason = f"one of {len(labels)} validation images is {one:.2g} points, more than the {allowed:g} allowed"
-        return Basis("agreement", answers, accuracy, reason, cost)
+        return Basis("agreement", predictions, accuracy, reason, cost)
     if accuracy > LARGEST_HONEST_ACCURACY:
         reason = f"the original has {accuracy:.2%} of the validation images right, and was probably trained on them"
-        return Basis("agreement", answers, accuracy, reason)
+        return Basis("agreement", predictions, accuracy, reason)
     return Basis("accuracy", labels, accuracy)
 
 
 def resolution_warning(images: int, allowed: float) -> str:
     """A warning that ``images`` validation images cannot show a loss within ``allowed`` points; empty if they can.
 
-    They cannot if the 95% interval of the loss exceeds it even if no answer changes.
+    They cannot if the 95% interval of the loss exceeds it even if no prediction changes.
     """
     unseen = 100 * largest_unseen_loss(images)
     if not allowed or unseen <= allowed:
         return ""
     return (
         f"{images} validation images cannot resolve a loss of {allowed:g} points: one image is {100 / images:.2g} "
-        f"points, and even if no answer changed, the 95% interval of the loss would reach {unseen:.2g}. "
+        f"points, and even if no prediction changed, the 95% interval of the loss would reach {unseen:.2g}. "
         f"Hold out more images ([data] validation), or allow more (max_drop)."
     )

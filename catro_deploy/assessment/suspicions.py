@@ -1,4 +1,4 @@
-"""Signs in the original's answers that its input size, normalisation, colour order or classes are wrong."""
+"""Signs in the original's predictions that its input size, normalisation, colour order or classes are wrong."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from catro_deploy.graph.coupling.trace import list_layers
 from catro_deploy.pruning.cutting import Classifier
 from catro_deploy.records import FirstLook
 from catro_deploy.report.wording import count, percent
-from catro_deploy.statistics.agreement import answers_of, mean_confidence
+from catro_deploy.statistics.agreement import mean_confidence, predictions_of
 from catro_deploy.statistics.guessing import (
     fitting_order,
     is_below,
@@ -40,7 +40,7 @@ ORDER_SHOWN = 12
 
 GUESSING = "the original is no better than guessing on {}"
 REORDERED = "the original's outputs probably belong to other classes"
-UNSURE = "the original has almost no confidence in its answers"
+UNSURE = "the original has almost no confidence in its predictions"
 PROBABILITIES = (
     "All outputs of the original are between 0 and 1: it probably returns probabilities, not logits. Their softmax is "
     "nearly uniform, so that confidences, divergences, distillation and exported probabilities would be wrong. Remove "
@@ -105,7 +105,7 @@ def look_at(
     if unlabelled := is_unlabelled(labels):
         look, problem = _without_labels(logits, names, terms)
     else:
-        look, problem = _with_labels(answers_of(logits), labels, names, terms)
+        look, problem = _with_labels(predictions_of(logits), labels, names, terms)
     look = replace(look, stated=stated, stated_classes=None if stated is None else stated_classes)
     warnings = [PROBABILITIES] if _are_probabilities(logits) else []
     if problem := problem or _stated_words(look):
@@ -124,38 +124,38 @@ def _are_probabilities(logits: Floats) -> bool:
 
 
 def _without_labels(logits: Floats, names: Sequence[str], terms: Terms) -> tuple[FirstLook, str]:
-    """What can be seen without labels: whether nearly all answers are the same, or have a low confidence."""
+    """What can be seen without labels: whether nearly all predictions are the same, or have a low confidence."""
     look, chance = FirstLook(len(logits), None, None, None, kind=terms.images), 1 / len(names)
     if not np.isfinite(logits).all() or len(names) == 1:  # pruning refuses the former, the latter shows nothing
         return look, ""
-    answers, confidence = answers_of(logits), mean_confidence(logits)
-    look = replace(look, confidence=confidence, most_frequent=most_frequent_share(answers))
-    shown = f"{count(len(answers))} {terms.images}"
+    predictions, confidence = predictions_of(logits), mean_confidence(logits)
+    look = replace(look, confidence=confidence, most_frequent=most_frequent_share(predictions))
+    shown = f"{count(len(predictions))} {terms.images}"
     if is_flat(confidence, len(names)):
         return replace(look, invalid=UNSURE), (
-            f"The original has almost no confidence in its answers to {shown}: its mean confidence is "
+            f"The original has almost no confidence in its predictions for {shown}: its mean confidence is "
             f"{percent(confidence)}, and guessing among {len(names)} classes gives {percent(chance)}."
         )
-    if is_one_sided(answers):
-        name = names[int(np.bincount(answers).argmax())]
+    if is_one_sided(predictions):
+        name = names[int(np.bincount(predictions).argmax())]
         return look, (
-            f"The original gives {percent(most_frequent_share(answers))} of {shown} the same class, {name}. Unless "
+            f"The original gives {percent(most_frequent_share(predictions))} of {shown} the same class, {name}. Unless "
             "nearly all of them belong to it, the input is wrong."
         )
     return look, ""
 
 
-def _with_labels(answers: Labels, labels: Labels, names: Sequence[str], terms: Terms) -> tuple[FirstLook, str]:
+def _with_labels(predictions: Labels, labels: Labels, names: Sequence[str], terms: Terms) -> tuple[FirstLook, str]:
     """How many are right, and whether that is no better than guessing."""
-    images, chance, right = len(labels), most_frequent_share(labels), int((answers == labels).sum())
+    images, chance, right = len(labels), most_frequent_share(labels), int((predictions == labels).sum())
     look = FirstLook(images, right / images, None, None, kind=terms.images)
     found = f"The original has {percent(right / images)} of {count(images)} {terms.images} right"
-    if order := fitting_order(answers, labels, len(names)):
-        reordered = float((np.append(order, -1)[answers] == labels).mean())
+    if order := fitting_order(predictions, labels, len(names)):
+        reordered = float((np.append(order, -1)[predictions] == labels).mean())
         return replace(look, invalid=REORDERED), _order_words(names, order, right / images, reordered, images, terms)
     if is_no_better_than_guessing(right, images, chance):
         return replace(look, invalid=GUESSING.format(terms.images)), (
-            f"{found}, which is no better than guessing: always answering the most frequent class gives "
+            f"{found}, which is no better than guessing: always predicting the most frequent class gives "
             f"{percent(chance)}."
         )
     return look, ""

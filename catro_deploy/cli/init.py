@@ -79,7 +79,7 @@ budget = "0.5x"                 # of the original's latency, measured; or 400us;
 [finetune]
 epochs = 4                      # few are enough: pruning reconstructs the layers; 0: no training
 batch_size = 64
-distill = 0.0                   # labels only: after such a short [train], the original's answers teach less
+distill = 0.0                   # labels only: after such a short [train], the original's outputs teach less
 
 [verify]
 max_drop = 1.0                  # points of accuracy that may be lost; more ends with exit code 3

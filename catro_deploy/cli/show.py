@@ -228,7 +228,7 @@ def _runtime_table(result: Verify) -> Table:
 
 def _agreement(found: PrunedAgreement) -> str:
     same = percent(found.share)
-    return f"the pruned network gives the original's answer to {same}, mean KL {nats(found.mean_kl_nats)}"
+    return f"the pruned network gives the original's prediction to {same}, mean KL {nats(found.mean_kl_nats)}"
 
 
 def _difference(of: Accuracy | ByRuntime) -> str:
@@ -290,7 +290,7 @@ def show_ship(shipped: Shipped, run: RunFolder) -> Shown:
 
 def _accuracy(report: Report) -> tuple[str, str, str, str]:
     if report.agreement and not report.labelled:
-        return "same answer as the original", "", percent(report.agreement.share), "not an accuracy"
+        return "same prediction as the original", "", percent(report.agreement.share), "not an accuracy"
     if report.accuracy_drop_points is not None:
         accuracies = percent(report.original.accuracy), percent(report.pruned.accuracy)
         return "accuracy", *accuracies, f"{points(-report.accuracy_drop_points)} points"

@@ -33,7 +33,7 @@ __all__ = ["ScreenedNetwork", "prune_classifier", "scoring_batch_size", "screen_
 
 @dataclass(frozen=True)
 class ScreenedNetwork:
-    """A network that was not exported: its divergence from the given original's answers, and its removed branches."""
+    """A network that was not exported: its divergence from the given original's outputs, and its removed branches."""
 
     kl_nats: float
     dropped: int

@@ -18,7 +18,7 @@ from catro_deploy.reconstruction.choice import Eliminations
 from catro_deploy.reconstruction.correction import NETWORKS
 from catro_deploy.reconstruction.graphs import OriginalGraph
 from catro_deploy.reconstruction.images import first_images, split_images
-from catro_deploy.reconstruction.loss import answers, divergence_from
+from catro_deploy.reconstruction.loss import divergence_from, softened_outputs
 from catro_deploy.reconstruction.measurements import Measurements
 from catro_deploy.reconstruction.readers import readers_of
 from catro_deploy.reconstruction.refit import reconstruct_, write_back_
@@ -102,16 +102,16 @@ class Reconstructor:
         return self.loss_from(self.graph.module, widths, dropped)
 
     def loss_from(self, reference: nn.Module, widths: Mapping[str, int], dropped: Sequence[str]) -> float:
-        """The joint loss, likewise, as divergence from the answers of ``reference``, which takes the same images."""
+        """The joint loss, likewise, as divergence from the outputs of ``reference``, which takes the same images."""
         key = tuple(sorted(widths.items())), tuple(sorted(dropped))
-        if key not in self._answers:
-            self._answers[key] = self._reconstructed_answers(widths, dropped)
+        if key not in self._outputs:
+            self._outputs[key] = self._reconstructed_outputs(widths, dropped)
         held_out = self._few_images[1]
-        return divergence_from(answers(reference, held_out), self._answers[key])
+        return divergence_from(softened_outputs(reference, held_out), self._outputs[key])
 
     @cached_property
-    def _answers(self) -> dict[WidthsAndBranches, list[torch.Tensor]]:
-        """The answers of reconstructed networks to the held-out images among ``_few_images``."""
+    def _outputs(self) -> dict[WidthsAndBranches, list[torch.Tensor]]:
+        """The outputs of reconstructed networks to the held-out images among ``_few_images``."""
         return {}
 
     @cached_property
@@ -122,7 +122,7 @@ class Reconstructor:
         count = max(FEWEST_IMAGES, int(self.effort.images * images_within(self._macs, passes)))
         return first_images(self._parts[0], SOLVED_FROM * count), first_images(self._parts[1], count)
 
-    def _reconstructed_answers(self, widths: Mapping[str, int], dropped: Sequence[str]) -> list[torch.Tensor]:
+    def _reconstructed_outputs(self, widths: Mapping[str, int], dropped: Sequence[str]) -> list[torch.Tensor]:
         groups = [group for group in self.network.groups if widths.get(group.name, group.width)]
         kept = {group.name: self.kept(group, widths.get(group.name, group.width)) for group in groups}
         chosen = {name: channels for name, channels in kept.items() if channels is not None}
@@ -130,22 +130,22 @@ class Reconstructor:
         solved, held_out = self._few_images
         with reused_pages():
             reconstruct_(self.graph, cut, solved, self._limit(), seed=self.settings.seed)
-            return list(answers(cut.module, held_out))
+            return list(softened_outputs(cut.module, held_out))
 
     def reconstructed(
         self, pruned: nn.Module, keeps: Mapping[str, Keep], dropped: Sequence[str]
     ) -> tuple[nn.Module, ReconstructionPlan]:
         """A copy of ``pruned``, cut by ``keeps`` without the branches ``dropped``, with its layers solved again.
 
-        If solving does not bring the answers closer to the original's, all layers keep their weights.
+        If solving does not bring the outputs closer to the original's, all layers keep their weights.
         """
         cut = self.graph.cut(keeps, dropped)
         solved_from, held_out = self._parts
         with reused_pages():
-            expected = list(answers(self.graph.module, held_out))
-            before = divergence_from(expected, answers(cut.module, held_out))
+            expected = list(softened_outputs(self.graph.module, held_out))
+            before = divergence_from(expected, softened_outputs(cut.module, held_out))
             found = reconstruct_(self.graph, cut, solved_from, self._limit(), self.progress, seed=self.settings.seed)
-            after = divergence_from(expected, answers(cut.module, held_out))
+            after = divergence_from(expected, softened_outputs(cut.module, held_out))
         solved = copy.deepcopy(pruned).cpu()
         better = after < before
         if better:

@@ -1,4 +1,4 @@
-"""Which errors of a layer's outputs change the answer: those that change differences of the wanted classes' logits.
+"""Which errors of a layer's outputs change the output: those that change differences of the wanted classes' logits.
 
 For random differences v between logits, g = J'v is the direction of a layer's output that they depend on; the mean of
 g g' weights the squared error of a reconstruction by its effect on those differences. It is the output side of K-FAC

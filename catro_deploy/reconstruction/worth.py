@@ -1,6 +1,6 @@
 """Worth of widths and residual branches: the loss if only one of them is cut and its consumers are solved again.
 
-The loss is the KL divergence of the original's answers from those of the remaining network. Only a few widths
+The loss is the KL divergence of the original's outputs from those of the remaining network. Only a few widths
 of each group are measured; losses between them are interpolated by the squared errors of the elimination, which rise
 with every removed channel.
 """
@@ -17,7 +17,7 @@ from catro_deploy.progress import Progress
 from catro_deploy.reconstruction.choice import Eliminations
 from catro_deploy.reconstruction.graphs import CutGraph, OriginalGraph
 from catro_deploy.reconstruction.images import first_images
-from catro_deploy.reconstruction.loss import answers, divergence_from, softened
+from catro_deploy.reconstruction.loss import divergence_from, softened, softened_outputs
 from catro_deploy.reconstruction.refit import reconstruct_
 from catro_deploy.reconstruction.steps import Step, steps_of
 from catro_deploy.reconstruction.suffix import Suffix
@@ -50,7 +50,7 @@ class Losses:
 
 @dataclass(frozen=True)
 class _Sample:
-    """Batches to measure the loss on, with the original's softened answers."""
+    """Batches to measure the loss on, with the original's softened outputs."""
 
     images: Sequence[torch.Tensor]
     expected: Sequence[torch.Tensor]
@@ -109,7 +109,7 @@ class LossMeter:
 
     def _sample(self, count: int) -> _Sample:
         images = first_images(self.images[1], count)
-        return _Sample(images, list(answers(self.original.module, images)))
+        return _Sample(images, list(softened_outputs(self.original.module, images)))
 
     def _measure_widths(
         self, groups: Sequence[Group], widths: Mapping[str, Sequence[int]], count: int, advance: Callable[[], None]

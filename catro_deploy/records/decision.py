@@ -62,7 +62,7 @@ class Point:
         validation_accuracy: after a short fine-tuning, a fraction; None without labels.
         macs_share: the share of the original's multiply-accumulates.
         agreement: the share of validation images for which it predicts the same class as the original.
-        mean_kl_nats: the divergence of its answers from the original's on these images.
+        mean_kl_nats: the divergence of its outputs from the original's on these images.
         change_ci95: 95% interval of the change in accuracy from the original, fractions; None without labels.
         scaled_kl_nats: as ``mean_kl_nats``, at the best common scale of its logits.
     """
@@ -118,7 +118,7 @@ class Candidate:
     Attributes:
         score: accuracy on the validation images or, if that is the metric, agreement with the original; a fraction.
         agreement: the share of validation images for which it predicts the same class as the original.
-        mean_kl_nats: the divergence of its answers from the original's on these images; None if a logit is not finite.
+        mean_kl_nats: the divergence of its outputs from the original's on these images; None if a logit is not finite.
         speedup: the speedup over the original.
         us: its median latency in microseconds.
         scaled_kl_nats: its divergence at the best common scale of its logits; None if divergence is not used.

@@ -95,7 +95,7 @@ class Choice:
 
     @property
     def harmful(self) -> bool:
-        """Whether fewer answers were right after training than before; at equal scores either network may be kept."""
+        """Whether fewer predictions were right after training than before; at equal scores either may be kept."""
         before, after = self.before, self.after
         if before.accuracy is None or after.accuracy is None:
             return after.agreement < before.agreement

@@ -54,7 +54,7 @@ class FirstLook:
         warnings: suspicions, with their likely causes.
         kind: the kind of images, in words.
         confidence: mean of the largest softmax output; None with labels.
-        most_frequent: the share of images that get the most frequent answer; None with labels.
+        most_frequent: the share of images that get the most frequent prediction; None with labels.
         invalid: why comparisons with this original are meaningless, as a clause; empty if they are meaningful.
         stated_classes: number of classes that ``stated`` is for, if it is for more than the requested ones.
     """

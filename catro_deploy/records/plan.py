@@ -124,8 +124,8 @@ class LatencyPlan:
 class ReconstructionPlan:
     """How close reconstruction, which solves the layers of the cut network again, came to the original.
 
-    ``kl_cut`` and ``kl_reconstructed`` are mean KL divergences, in nats at temperature 2, of the original's answers, on
-    images of the size at which the pruned network computes, from the answers of the network right after the cut and
+    ``kl_cut`` and ``kl_reconstructed`` are mean KL divergences, in nats at temperature 2, of the original's outputs, on
+    images of the size at which the pruned network computes, from the outputs of the network right after the cut and
     after reconstruction. They are computed on images held out from solving, or on all images if there are fewer than 4.
     ``explained`` is R^2 of each solved layer's target, on the images that it was solved from; ``left`` gives the reason
     why each of the other affected layers was not solved. ``loss_predicted`` is the value of ``kl_reconstructed`` that

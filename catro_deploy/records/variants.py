@@ -41,7 +41,7 @@ class Variant:
         changes: the settings that differ from those of the run, as ``section.key``.
         speedup: measured speedup over the original on the run's own target; None if no network met the budget.
         macs_share: the share of the original's multiply-accumulates.
-        kl_nats: divergence from the original's answers after each step that it reached, at the best common scale of
+        kl_nats: divergence from the original's outputs after each step that it reached, at the best common scale of
             its logits.
         agreement: the share of the images for which it predicts the same class as the original, after the last step.
         validation_accuracy: accuracy after the last step; None without labels.
@@ -82,7 +82,7 @@ class Screened(Record):
 
     Attributes:
         changes: those of the variant.
-        kl_nats: the divergence from the original's answers; None if no network is predicted to meet the budget.
+        kl_nats: the divergence from the original's outputs; None if no network is predicted to meet the budget.
         seconds: the time that it took.
         dropped: the number of residual branches that were removed.
     """

@@ -76,7 +76,7 @@ class ClassAgreement:
 
 @dataclass(frozen=True)
 class PrunedAgreement(Agreement):
-    """Agreement of the pruned network with the original on the test images, in total and by the original's answers.
+    """Agreement of the pruned network with the original on the test images, in total and by the original's predictions.
 
     ``accuracy_change_ci95`` is the 95% interval of the change in accuracy by pruning, in points; None without labels.
     """

@@ -27,8 +27,8 @@ FAR_POINTS, STANDARD_ERRORS = 1.0, 3.0
 
 
 def metric_words(metric: Metric, by_divergence: bool) -> str:
-    """The metric of a search or a quantisation: ``agreement with the original and divergence from its answers``."""
-    return f"{METRICS[metric]} and divergence from its answers" if by_divergence else METRICS[metric]
+    """The metric of a search or a quantisation: ``agreement with the original and divergence from its outputs``."""
+    return f"{METRICS[metric]} and divergence from its outputs" if by_divergence else METRICS[metric]
 
 
 def divergence_words(decision: Decision) -> str:
@@ -37,10 +37,10 @@ def divergence_words(decision: Decision) -> str:
     if most is None:
         return ""
     return (
-        f" {count(decision.validation_images)} images are too few to count changed answers reliably, so agreement "
-        "rules out only losses that chance cannot explain. In addition, the divergence from the original's answers "
+        f" {count(decision.validation_images)} images are too few to count changed predictions reliably, so agreement "
+        "rules out only losses that chance cannot explain. In addition, the divergence from the original's outputs "
         f"(mean KL, at the best common scale of the logits) may be at most {nats(most)}: the divergence that changes "
-        "as many answers as allowed."
+        "as many predictions as allowed."
     )
 
 
@@ -52,7 +52,7 @@ def validation_heading(decision: Decision) -> str:
 def agreement_table(agreement: AgreementFigures) -> Table:
     """Agreement with the original on the test images, by the class that the original predicts."""
     rows = tuple((one.name, count(one.images), percent(one.share)) for one in agreement.per_class)
-    return Table(("Class, by the original's answer", "Test images", "Same answer"), rows, frozenset({1, 2}))
+    return Table(("Class, by the original's prediction", "Test images", "Same prediction"), rows, frozenset({1, 2}))
 
 
 def agreement_chart(agreement: AgreementFigures) -> str:
@@ -75,9 +75,9 @@ def agreement_chart(agreement: AgreementFigures) -> str:
     least = f"Least agreement: {worst.name}, {percent(worst.share)} of {count(worst.images)} images."
     some = "" if len(shown) == len(classes) else f"The {len(shown)} of {count(len(classes))} classes that agree least. "
     caption = (
-        f"{some}The share of test images for which the pruned network predicts the same class as the original, by the "
-        f"original's answer. The images have no labels: this is not an accuracy. {escape(least)} The axis runs from "
-        f"{axis.format(axis.low)}% to 100%{'' if axis.low == 0 else ', not from 0'}."
+        f"{some}The share of test images for which the pruned network predicts the same class as the original, by "
+        f"the original's prediction. The images have no labels: this is not an accuracy. {escape(least)} The axis runs "
+        f"from {axis.format(axis.low)}% to 100%{'' if axis.low == 0 else ', not from 0'}."
     )
     return svg.figure("Agreement by class", least, parts, f"--rows:{len(shown)}", "rows", caption)
 

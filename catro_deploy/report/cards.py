@@ -89,7 +89,7 @@ def _accuracy(verification: Verification, report: Report) -> Card:
 
 def _agreement(found: AgreementFigures, verification: Verification) -> Card:
     images = f"{count(verification.test_images)} test images without labels"
-    lines = "same answer", share_interval(found.ci95), images, f"mean KL {nats(found.mean_kl_nats)}"
+    lines = "same prediction", share_interval(found.ci95), images, f"mean KL {nats(found.mean_kl_nats)}"
     return Card("Agreement with the original", percent(found.share), lines, "" if verification.passed else "bad")
 
 

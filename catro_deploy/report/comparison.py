@@ -163,7 +163,7 @@ def _accuracy_rows(earlier: Run, this: Run) -> Iterator[tuple[str, ...]]:
     for name, before, after in (
         ("Accuracy, original", earlier.original_accuracy, this.original_accuracy),
         ("Accuracy, pruned", earlier.accuracy, this.accuracy),
-        ("Same answer as the original", earlier.agreement, this.agreement),
+        ("Same prediction as the original", earlier.agreement, this.agreement),
     ):
         changed = (
             f"{points((after - before) * 100)} points" if alike and before is not None and after is not None else ""

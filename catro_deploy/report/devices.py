@@ -72,7 +72,7 @@ def _accuracy_rows(report: Report) -> list[tuple[str, ...]]:
     devices = report.devices
     if any(one.accuracy is None for one in devices):
         known = all(one.agreement is not None for one in devices)
-        return [("Same answer as the original", *(percent(one.agreement) for one in devices))] if known else []
+        return [("Same prediction as the original", *(percent(one.agreement) for one in devices))] if known else []
     return [
         ("Accuracy, original", *(percent(one.original_accuracy) for one in devices)),
         ("Accuracy, pruned", *(percent(one.accuracy) for one in devices)),

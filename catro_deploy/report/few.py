@@ -26,5 +26,5 @@ def few_image_warnings(verify: Verify | None) -> list[str]:
     shown = f"a loss of {allowed:g} points" if allowed else "a small loss"
     return [
         f"{count(images)} test images cannot show {shown}: one image is {100 / images:.2g} points, and even if no "
-        f"answer changed, the 95% interval of the loss would reach {unseen:.2g}."
+        f"prediction changed, the 95% interval of the loss would reach {unseen:.2g}."
     ]

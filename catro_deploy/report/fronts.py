@@ -13,7 +13,7 @@ from catro_deploy.settings import TARGETS_OWN
 __all__ = ["front_chart", "short_name"]
 
 TOP, HEIGHT, BELOW = 24.0, 190.0, 44.0
-METRICS = {"accuracy": "Accuracy", "agreement": "Same answer as the original"}
+METRICS = {"accuracy": "Accuracy", "agreement": "Same prediction as the original"}
 MARKS = {"fp32": ("dot", 4.0), "fp16": ("diamond", 4.0), "int8": ("ring", 4.0)}
 """Shape and radius of a cell's mark, by the served precision."""
 Place = Callable[[float], float]

@@ -120,7 +120,7 @@ def _testing(verification: Verification, report: Report) -> str:
     )
     same = "the share of images to which both networks give the same class"
     if not report.labelled:
-        return f"Agreement is {same}, on {images} The images have no labels: which answers are right is not known."
+        return f"Agreement is {same}, on {images} The images have no labels: which predictions are right is not known."
     return f"Accuracy is top-1 on {images}" + (f" Agreement is {same}." if report.agreement else "")
 
 

@@ -58,7 +58,7 @@ def accuracy_words(look: FirstLook) -> str:
     if look.accuracy is None:
         sure = "" if look.confidence is None else f"; mean confidence {percent(look.confidence)}"
         most = look.most_frequent
-        frequent = "" if most is None else f", most frequent answer on {percent(most)} of them"
+        frequent = "" if most is None else f", most frequent prediction on {percent(most)} of them"
         return f"accuracy not known: {count(look.images)} {look.kind} without labels{sure}{frequent}"
     stated = "" if look.stated is None else f" (its checkpoint states {percent(look.stated)}{look.stated_for})"
     return f"{percent(look.accuracy)} of {count(look.images)} {look.kind} right{stated}"

@@ -1,4 +1,4 @@
-"""How well the layers were reconstructed: divergence of the answers, and the layers that are explained least."""
+"""How well the layers were reconstructed: divergence of the outputs, and the layers that are explained least."""
 
 from catro_deploy.records import ReconstructionPlan
 from catro_deploy.report import svg
@@ -16,18 +16,18 @@ def reconstruction_line(record: ReconstructionPlan) -> str:
     before, after = record.kl_cut, record.kl_reconstructed
     worst = _from_lowest(record)[:1]
     least = "".join(f"; least explained: {name}, {percent(share)}" for name, share in worst) if after < before else ""
-    return f"reconstructed: KL from the original's answers {nats(before)} -> {nats(after)}{least}"
+    return f"reconstructed: KL from the original's outputs {nats(before)} -> {nats(after)}{least}"
 
 
 def solved_words(record: ReconstructionPlan, resized_to: tuple[int, int] | None = None) -> str:
     """What was solved, and what the figures mean; ``resized_to`` is the size at which the network computes."""
     size = f" for images resized to {size_text(resized_to)}" if resized_to else ""
     words = (
-        f"KL divergence of the answers from the original's{size}, at temperature 2, on training images held out from "
+        f"KL divergence of the outputs from the original's{size}, at temperature 2, on training images held out from "
         "solving."
     )
     if not record.kl_reconstructed < record.kl_cut:
-        return f"{words} Solving again brought the answers no closer: the layers keep the original's weights."
+        return f"{words} Solving again brought the outputs no closer: the layers keep the original's weights."
     left = f", {count(len(record.left))} not" if record.left else ""
     return f"{words} {count(len(record.explained))} layers were solved again{left}."
 
@@ -38,7 +38,7 @@ def losses_table(record: ReconstructionPlan) -> Table:
     rows = [("After the cut", nats(record.kl_cut)), ("After reconstruction", nats(record.kl_reconstructed))]
     if predicted is not None:
         rows.insert(1, ("Predicted by the choice of widths", nats(predicted)))
-    return Table(("Answers", "Mean KL from the original's"), tuple(rows), frozenset({1}))
+    return Table(("Outputs", "Mean KL from the original's"), tuple(rows), frozenset({1}))
 
 
 def layers_table(record: ReconstructionPlan) -> Table:

@@ -104,8 +104,8 @@ def _accuracy_rows(report: Report) -> list[tuple[str, ...]]:
         rows.append(("Accuracy", *accuracies, f"{points(-(report.accuracy_drop_points or 0))} points"))
         rows.append(interval_row(report))
     if agreement := report.agreement:
-        rows.append(("Same answer as the original", "", percent(agreement.share), ""))
-        rows.append(("Mean KL from the original's answers", "", nats(agreement.mean_kl_nats), ""))
+        rows.append(("Same prediction as the original", "", percent(agreement.share), ""))
+        rows.append(("Mean KL from the original's outputs", "", nats(agreement.mean_kl_nats), ""))
     return rows
 
 

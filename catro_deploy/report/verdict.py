@@ -127,7 +127,7 @@ def _accuracy(report: Report) -> str:
     if report.agreement and drop is None:
         images = count(report.verification.test_images)
         same = percent(report.agreement.share)
-        return f"same answer as the original on {same} of {images} test images without labels (accuracy not known)"
+        return f"same prediction as the original on {same} of {images} test images without labels (accuracy not known)"
     old, new = report.original.accuracy, report.pruned.accuracy
     changed = report.accuracy_change_ci95
     if drop == 0:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["OvGpuRunner", "OvNpuRunner", "OvRunner"]
 
 PRECISION = "INFERENCE_PRECISION_HINT"
-# What determines speed and answers, as the compiled network reports it.
+# What determines speed and outputs, as the compiled network reports it.
 RECORDED = (
     PRECISION, "PERFORMANCE_HINT", "NUM_STREAMS", "INFERENCE_NUM_THREADS", "ENABLE_CPU_PINNING",
     "DYNAMIC_QUANTIZATION_GROUP_SIZE", "EXECUTION_DEVICES",

@@ -31,7 +31,7 @@ def require_pruning_without_labels(settings: PruneSettings) -> None:
     """Check that channels and widths can be chosen without labels.
 
     No criterion needs them if layers are reconstructed: the worth of a width is then the measured divergence from the
-    original's answers. Class separation needs labels.
+    original's outputs. Class separation needs labels.
 
     Raises:
         SettingsError: class separation is used.
@@ -50,7 +50,7 @@ def require_pruning_without_labels(settings: PruneSettings) -> None:
 
 
 def require_distillation(settings: FinetuneSettings, epochs: int) -> None:
-    """Check that ``epochs`` of training, if any, learn from the original's answers alone.
+    """Check that ``epochs`` of training, if any, learn from the original's outputs alone.
 
     That is the default of ``distill``, see ``follow_recipe``.
 
@@ -61,6 +61,6 @@ def require_distillation(settings: FinetuneSettings, epochs: int) -> None:
     if epochs and distill is not None and distill < 1:
         raise SettingsError(
             f"The images have no labels, and fine-tuning with distill = {distill:g} needs them.",
-            "Leave distill out ([finetune] in catro.toml): the network then learns from the original's answers alone. "
+            "Leave distill out ([finetune] in catro.toml): the network then learns from the original's outputs alone. "
             "Or do not train (--epochs 0).",
         )

@@ -19,7 +19,7 @@ class SearchSettings(Section):
     enabled: bool = Field(
         False,
         description="Prune to the same latency in several variants, train the best of them briefly, and take the one "
-        "whose answers on validation images are nearest to the original's",
+        "whose outputs on validation images are nearest to the original's",
     )
     knobs: list[Knob] = Field(
         ["criterion", "worth", "depth", "precision", "input_size"],

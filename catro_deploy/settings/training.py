@@ -130,7 +130,7 @@ class FinetuneSettings(OptimiserSettings):
         None,
         ge=0,
         le=1,
-        description="Weight of the original network's answers in the loss; default: the recipe's; without labels: 1",
+        description="Weight of the original network's outputs in the loss; default: the recipe's; without labels: 1",
     )
     temperature: PositiveFloat = Field(4.0, description="Temperature of distillation")
     distill_features: NonNegativeFloat | None = Field(

@@ -33,7 +33,7 @@ __all__ = ["finetune"]
 def finetune(settings: Settings, run: RunFolder, progress: Progress, held_out: HeldOut | None = None) -> Finetune:
     """Train the pruned network of ``run`` on its classes; write its weights and finetune.json.
 
-    Without labels it learns from the original's answers. An interrupted fine-tuning resumes after its last
+    Without labels it learns from the original's outputs. An interrupted fine-tuning resumes after its last
     complete epoch. With 0 epochs, or if training made the network worse on validation images, the weights are those
     after pruning. A search gives ``held_out``, so that images are decoded once for all trainings.
 
@@ -103,9 +103,9 @@ def _choice(
     images = decode_once(validation, device, progress, "comparing with the network before fine-tuning")
 
     def logits(network: nn.Module) -> NDArray[np.float32]:
-        answers = predict(network, images, plan.mean, plan.std, options.batch_size or LARGEST_BATCH, device)
+        outputs = predict(network, images, plan.mean, plan.std, options.batch_size or LARGEST_BATCH, device)
         network.cpu()
-        return answers.numpy()
+        return outputs.numpy()
 
     before = networks.load(run, weights="pruned")
     original = networks.load(run, weights="original")

@@ -36,7 +36,7 @@ def first_look(original: Original, settings: Settings, progress: Progress) -> Fi
     """Run ``original`` on validation images of the wanted classes; return its accuracy and what is suspicious.
 
     If all images would take too long, evenly spaced ones are used. Without labels, its confidence and most frequent
-    answer take the place of its accuracy.
+    prediction take the place of its accuracy.
 
     Raises:
         DataError: an image is missing or cannot be decoded.

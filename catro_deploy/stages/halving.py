@@ -2,8 +2,8 @@
 
 No proxy ranks settings as well as trying them, and reconstruction makes trying cheap. All variants are screened; those
 expected to be nearest are pruned, measured and reconstructed; the nearest few of these are trained for 100 steps, and
-the nearest two for an epoch. Nearness is the divergence from the original's answers: for screening on a few training
-images, then on validation images. It needs no labels, is finer than counting answers, and is meaningful even if the
+the nearest two for an epoch. Nearness is the divergence from the original's outputs: for screening on a few training
+images, then on validation images. It needs no labels, is finer than counting predictions, and is meaningful even if the
 original was trained on these images.
 """
 

@@ -1,4 +1,4 @@
-"""How near a variant of a pruning is to the original: its answers on validation images, computed as it would serve."""
+"""How near a variant of a pruning is to the original: its outputs on validation images, computed as it would serve."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -44,7 +44,7 @@ def judged(
     """``tried`` with the results of its network, which ``folder`` holds, on the validation images.
 
     Raises:
-        NumericsError: its answers are not finite.
+        NumericsError: its outputs are not finite.
     """
     network = networks.load(folder, weights=weights)
     if settings.quantize.precision == "int8":
@@ -54,7 +54,7 @@ def judged(
     labels, original = held_out.images.labels, held_out.logits
     divergence = scaled_kl_nats(original, logits)
     if divergence is None:
-        raise NumericsError("Its answers are not finite.", "Another variant may work.")
+        raise NumericsError("Its outputs are not finite.", "Another variant may work.")
     return replace(
         tried,
         kl_nats=(*tried.kl_nats, divergence),

@@ -3,7 +3,7 @@
 Each possible precision is written; its accuracy on validation images and its latency, interleaved with the original,
 are measured on the device. One that is slower, or costs more accuracy than is allowed, is not shipped. Where the images
 have no labels, are too few, or were probably trained on by the original, agreement with the original counts in place of
-accuracy; where they are too few, divergence from its answers as well.
+accuracy; where they are too few, divergence from its outputs as well.
 """
 
 from collections.abc import Mapping

@@ -14,7 +14,7 @@ from catro_deploy.progress import Task
 from catro_deploy.records import Metric, Plan, Recovery
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.stages.logits import logits_by_torch
-from catro_deploy.statistics.agreement import answers_of, share_right
+from catro_deploy.statistics.agreement import predictions_of, share_right
 
 __all__ = ["Intermediates"]
 
@@ -53,7 +53,7 @@ class Intermediates:
 
     @property
     def steps(self) -> int:
-        """The number of answers to compute."""
+        """The number of predictions to compute."""
         return len(self.models) * len(self.indices)
 
     def measure(
@@ -67,19 +67,19 @@ class Intermediates:
         task: Task,
     ) -> Recovery:
         """Run them on images of the packed ``pixels``; ``known`` are the original's and the final network's logits."""
-        answers = {name: answers_of(all_logits)[self.indices] for name, all_logits in known.items()}
+        predictions = {name: predictions_of(all_logits)[self.indices] for name, all_logits in known.items()}
         between = logits_by_torch(run, self.models, pixels, plan, at_once, task, self.indices)
-        found = {name: answers_of(logits) for name, logits in between.items()}
+        found = {name: predictions_of(logits) for name, logits in between.items()}
         metric: Metric = "agreement" if is_unlabelled(labels) else "accuracy"
-        expected = answers["original"] if metric == "agreement" else labels[self.indices]
-        after_pruning = found["pruned"] if self.trained else answers["pruned"]
+        expected = predictions["original"] if metric == "agreement" else labels[self.indices]
+        after_pruning = found["pruned"] if self.trained else predictions["pruned"]
         return Recovery(
             metric,
             len(self.indices),
-            share_right(answers["original"], expected),
+            share_right(predictions["original"], expected),
             share_right(found["cut"] if self.reconstructed else after_pruning, expected),
             share_right(after_pruning, expected) if self.reconstructed else None,
-            share_right(answers["pruned"], expected) if self.trained else None,
+            share_right(predictions["pruned"], expected) if self.trained else None,
         )
 
 

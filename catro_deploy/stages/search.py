@@ -1,7 +1,7 @@
 """``search``: the smallest latency at which accuracy on validation images falls by no more than is allowed.
 
 Where the images have no labels, are too few, or were probably trained on by the original, agreement with the original
-counts in place of accuracy; where they are too few, divergence from its answers as well.
+counts in place of accuracy; where they are too few, divergence from its outputs as well.
 
 A few budgets are tried, each pruned and fine-tuned briefly; the interval between the smallest that keeps the accuracy
 and the largest that does not is bisected on a logarithmic scale. The network found is then fine-tuned in full.

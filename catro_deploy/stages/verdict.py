@@ -11,9 +11,9 @@ from catro_deploy.records import Accuracy, ClassAccuracy, PrunedAgreement, Verdi
 from catro_deploy.statistics.agreement import (
     agreement_by_class,
     agreement_of,
-    answers_of,
     gains_and_losses,
     largest_difference,
+    predictions_of,
 )
 from catro_deploy.statistics.intervals import paired_difference
 
@@ -30,13 +30,13 @@ TUNING = (
 
 def compare(by_torch: Floats, by_runtime: Floats, labels: NDArray[np.int64], names: Sequence[str]) -> Accuracy:
     """Accuracies of two sets of logits, both (images, classes), and how far apart they are."""
-    answers = {"torch": answers_of(by_torch), "runtime": answers_of(by_runtime)}
-    agreement = float((answers["torch"] == answers["runtime"]).mean())
+    predictions = {"torch": predictions_of(by_torch), "runtime": predictions_of(by_runtime)}
+    agreement = float((predictions["torch"] == predictions["runtime"]).mean())
     largest = largest_difference(by_torch, by_runtime)
     difference = largest if math.isfinite(largest) else None
     if is_unlabelled(labels):
         return Accuracy(None, None, agreement, difference, ())
-    right = {side: given == labels for side, given in answers.items()}
+    right = {side: given == labels for side, given in predictions.items()}
     per_class = tuple(
         ClassAccuracy(
             name,

@@ -60,10 +60,10 @@ class _ByRuntime:
 
 
 @dataclass(frozen=True)
-class _Answers:
-    """Both networks' answers to the test images, by PyTorch, the runtime, and ONNX Runtime if that is a different one.
+class _Logits:
+    """Both networks' logits for the test images, by PyTorch, the runtime, and ONNX Runtime if that is a different one.
 
-    ``also`` are the answers on further targets, by name.
+    ``also`` are the logits on further targets, by name.
     """
 
     by_torch: Mapping[str, Floats]
@@ -108,7 +108,7 @@ def verify(settings: Settings, run: RunFolder, progress: Progress) -> Verify:
 
 def _classify(
     settings: Settings, run: RunFolder, plan: Plan, test: Subset, progress: Progress, *, also_by_ort: bool
-) -> _Answers:
+) -> _Logits:
     """Classify all ``test`` images with both networks, by PyTorch and by the runtimes."""
     device = device_of(settings.prune.device, run)
     models = {"original": networks.load(run, weights="original"), "pruned": networks.load(run, weights="finetuned")}
@@ -128,21 +128,21 @@ def _classify(
         also = {}
         for side in others:
             on_side = _errand(side.settings, run, plan)
-            answers = logits_on_device(run, on_side, side.device, len(plan.classes), task, progress.note)
-            also[side.name] = _ByRuntime(*answers)
+            found = logits_on_device(run, on_side, side.device, len(plan.classes), task, progress.note)
+            also[side.name] = _ByRuntime(*found)
         by_ort = None
         if also_by_ort:
             errand = _by_ort(settings, run, plan)
             by_ort = _ByRuntime(*logits_on_device(run, errand, HERE, len(plan.classes), task, progress.note))
     if settings.export.output == "softmax":
         by_torch = log_probabilities(run, by_torch, at_once)
-    return _Answers(by_torch, served, by_ort, recovery, also)
+    return _Logits(by_torch, served, by_ort, recovery, also)
 
 
 def _verdict(
-    settings: Settings, plan: Plan, labels: NDArray[np.int64], given: _Answers, precisions: Mapping[str, Precision]
+    settings: Settings, plan: Plan, labels: NDArray[np.int64], given: _Logits, precisions: Mapping[str, Precision]
 ) -> Verify:
-    """The record of the verdict on both networks' answers."""
+    """The record of the verdict on both networks' logits."""
     target, by_torch = load_target(settings.prune.target), given.by_torch
     tolerance = _tolerance_of(settings, target, by_torch)
     verdict = _compared(settings, plan, labels, by_torch, given.served.logits, precisions, tolerance)
@@ -162,12 +162,12 @@ def _verdict(
     )
 
 
-def _verdict_also(side: Side, run: RunFolder, plan: Plan, labels: NDArray[np.int64], given: _Answers) -> Verdict:
-    """The verdict on the answers of a further target."""
+def _verdict_also(side: Side, run: RunFolder, plan: Plan, labels: NDArray[np.int64], given: _Logits) -> Verdict:
+    """The verdict on the logits of a further target."""
     precisions = served_precisions(run, side.settings)
     tolerance = _tolerance_of(side.settings, side.target, given.by_torch)
-    answers = given.also[side.name].logits
-    return _compared(side.settings, plan, labels, given.by_torch, answers, precisions, tolerance)
+    logits = given.also[side.name].logits
+    return _compared(side.settings, plan, labels, given.by_torch, logits, precisions, tolerance)
 
 
 def _compared(

@@ -1,4 +1,4 @@
-"""Comparison of classifiers' answers with labels or, without labels, with the answers of another network."""
+"""Comparison of classifiers' predictions with labels or, without labels, with the predictions of another network."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,29 +11,29 @@ __all__ = [
     "accuracy_of",
     "agreement_by_class",
     "agreement_of",
-    "answers_of",
     "gains_and_losses",
     "largest_difference",
     "largest_finite",
     "log_softmax",
     "mean_confidence",
     "mean_kl_nats",
+    "predictions_of",
     "share_right",
 ]
 
 Floats = NDArray[np.float32] | NDArray[np.float64]
-NO_ANSWER = -1
+NO_PREDICTION = -1
 BLOCK_VALUES = 1 << 18
 """Number of logits that are processed at a time, since the files that hold them may be larger than memory."""
 
 
-def answers_of(logits: Floats) -> NDArray[np.int64]:
+def predictions_of(logits: Floats) -> NDArray[np.int64]:
     """The class of each image, shape (n,), from ``logits`` (n, classes); -1 where a logit is not finite."""
-    answers = np.full(len(logits), NO_ANSWER, np.int64)
+    predictions = np.full(len(logits), NO_PREDICTION, np.int64)
     for rows in _blocks(logits):
         finite = np.isfinite(logits[rows]).all(axis=1)
-        answers[rows][finite] = logits[rows].argmax(axis=1)[finite]
-    return answers
+        predictions[rows][finite] = logits[rows].argmax(axis=1)[finite]
+    return predictions
 
 
 def accuracy_of(logits: Floats, expected: NDArray[np.int64]) -> float:
@@ -41,12 +41,12 @@ def accuracy_of(logits: Floats, expected: NDArray[np.int64]) -> float:
 
     A row with a logit that is not finite never counts as correct.
     """
-    return share_right(answers_of(logits), expected)
+    return share_right(predictions_of(logits), expected)
 
 
-def share_right(answers: NDArray[np.int64], expected: NDArray[np.int64]) -> float:
-    """The share of ``answers`` (n,), from ``answers_of``, that equal the ``expected`` classes (n,), 0 to 1."""
-    return float(((answers == expected) & (answers != NO_ANSWER)).mean())
+def share_right(predictions: NDArray[np.int64], expected: NDArray[np.int64]) -> float:
+    """The share of ``predictions`` (n,), from ``predictions_of``, that equal the ``expected`` classes (n,), 0 to 1."""
+    return float(((predictions == expected) & (predictions != NO_PREDICTION)).mean())
 
 
 def largest_difference(one: Floats, other: Floats) -> float:
@@ -68,13 +68,13 @@ def gains_and_losses(before: Floats, after: Floats, expected: NDArray[np.int64])
 
     Both are logits of shape (n, classes).
     """
-    right_before, right_after = (answers_of(logits) == expected for logits in (before, after))
+    right_before, right_after = (predictions_of(logits) == expected for logits in (before, after))
     return int((right_after & ~right_before).sum()), int((right_before & ~right_after).sum())
 
 
 def agreement_of(reference: Floats, logits: Floats) -> Agreement:
     """Agreement of ``logits`` with those of a ``reference``; both (n, classes), of the same images, at least one."""
-    return Agreement(accuracy_of(logits, answers_of(reference)), mean_kl_nats(reference, logits))
+    return Agreement(accuracy_of(logits, predictions_of(reference)), mean_kl_nats(reference, logits))
 
 
 def agreement_by_class(reference: Floats, logits: Floats, names: Sequence[str]) -> tuple[ClassAgreement, ...]:
@@ -82,7 +82,7 @@ def agreement_by_class(reference: Floats, logits: Floats, names: Sequence[str]) 
 
     Both sets of logits are (n, classes); ``names`` are the names of their columns.
     """
-    expected, given = answers_of(reference), answers_of(logits)
+    expected, given = predictions_of(reference), predictions_of(logits)
     return tuple(
         ClassAgreement(name, int((expected == k).sum()), float((given[expected == k] == k).mean()))
         for k, name in enumerate(names)

@@ -1,4 +1,4 @@
-"""Divergence between two networks' answers: a finer measure than counting the answers that differ."""
+"""Divergence between two networks' outputs: a finer measure than counting the predictions that differ."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ LOG_SCALES = (-5.0, 5.0)
 def scaled_kl_nats(reference: Floats, logits: Floats) -> float | None:
     """The smallest ``mean_kl_nats`` when all ``logits`` are multiplied by one positive number; both (n, classes).
 
-    A common scale changes the confidence, as training often does, but no answer. None if a logit is not finite.
+    A common scale changes the confidence, as training often does, but no prediction. None if a logit is not finite.
     """
     plain = mean_kl_nats(reference, logits)
     if plain is None:
@@ -32,10 +32,10 @@ def scaled_kl_nats(reference: Floats, logits: Floats) -> float | None:
 
 
 def mean_change_cost_nats(reference: Floats) -> float:
-    """The smallest divergence that changes an answer of ``reference`` (n, classes), mean over the images.
+    """The smallest divergence that changes a prediction of ``reference`` (n, classes), mean over the images.
 
-    For the answer to change, the probabilities p1 and p2 of the two most probable classes must at least become equal.
-    The distribution nearest to p for which they are equal assigns m = (p1 + p2) / 2 to both, at
+    For the prediction to change, the probabilities p1 and p2 of the two most probable classes must at least become
+    equal. The distribution nearest to p for which they are equal assigns m = (p1 + p2) / 2 to both, at
     KL = p1 ln(p1 / m) + p2 ln(p2 / m). This is between 0, where the reference is undecided, and ln 2, where it is
     certain.
     """

@@ -1,4 +1,4 @@
-"""Whether a classifier's answers are better than guesses, and whether another order of its outputs fits the labels."""
+"""Whether a classifier's predictions are better than guesses, and whether another order of outputs fits the labels."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ Labels = NDArray[np.int64]
 
 
 def is_no_better_than_guessing(right: int, images: int, chance: float) -> bool:
-    """Whether guessing, which is right with probability ``chance``, would explain ``right`` correct answers.
+    """Whether guessing, which is right with probability ``chance``, would explain ``right`` correct predictions.
 
     A one-sided binomial test. Since few images prove little, an accuracy nearer to 1 than to ``chance`` always passes.
     """
@@ -45,16 +45,16 @@ def is_flat(confidence: float, classes: int) -> bool:
     return confidence - chance < FLAT * (1 - chance)
 
 
-def is_one_sided(answers: Labels) -> bool:
-    """Whether nearly all ``answers`` (n,) are the same class, and a share of one half can be ruled out.
+def is_one_sided(predictions: Labels) -> bool:
+    """Whether nearly all ``predictions`` (n,) are the same class, and a share of one half can be ruled out.
 
-    A one-sided binomial test; at least 7 equal answers are needed. An answer of -1 means that there is none.
+    A one-sided binomial test; at least 7 equal predictions are needed. A prediction of -1 means that there is none.
     """
-    given = answers[answers >= 0]
+    given = predictions[predictions >= 0]
     if not len(given):
         return False
     most = int(np.bincount(given).max())
-    return most >= NEARLY_ALL * len(answers) and _at_least(most, len(answers), 0.5) < SIGNIFICANCE
+    return most >= NEARLY_ALL * len(predictions) and _at_least(most, len(predictions), 0.5) < SIGNIFICANCE
 
 
 def most_frequent_share(labels: Labels) -> float:
@@ -62,29 +62,29 @@ def most_frequent_share(labels: Labels) -> float:
     return float(np.bincount(labels).max() / len(labels))
 
 
-def fitting_order(answers: Labels, labels: Labels, classes: int) -> tuple[int, ...] | None:
+def fitting_order(predictions: Labels, labels: Labels, classes: int) -> tuple[int, ...] | None:
     """The actual class of each output, if another order of the classes fits far better; else None.
 
     The order is chosen on every second image and tested on the others. There it must be right significantly more often
     (a binomial test on the images for which only one of the two orders is right), and leave at most half of the errors.
-    ``answers`` and ``labels`` are (n,), each from 0 to ``classes`` - 1; an answer of -1 is ignored.
+    ``predictions`` and ``labels`` are (n,), each from 0 to ``classes`` - 1; a prediction of -1 is ignored.
     """
-    tried = _assign(answers[::2], labels[::2], classes)
-    others, truth = answers[1::2], labels[1::2]
+    tried = _assign(predictions[::2], labels[::2], classes)
+    others, truth = predictions[1::2], labels[1::2]
     valid = others >= 0
     own, new = valid & (others == truth), valid & (tried[others] == truth)
     gained, lost = int((new & ~own).sum()), int((own & ~new).sum())
     halved = (~new).sum() * 2 <= (~own).sum()
     if not (gained > lost and halved and _at_least(gained, gained + lost, 0.5) < SIGNIFICANCE):
         return None
-    return tuple(int(k) for k in _assign(answers, labels, classes))
+    return tuple(int(k) for k in _assign(predictions, labels, classes))
 
 
-def _assign(answers: Labels, labels: Labels, classes: int) -> Labels:
+def _assign(predictions: Labels, labels: Labels, classes: int) -> Labels:
     """The permutation of classes with the highest accuracy; ties go to the one nearest to the present order."""
-    valid = answers >= 0
+    valid = predictions >= 0
     table = np.zeros((classes, classes))
-    np.add.at(table, (answers[valid], labels[valid]), 1)
+    np.add.at(table, (predictions[valid], labels[valid]), 1)
     _, columns = linear_sum_assignment(table + np.eye(classes) / (2 * classes), maximize=True)
     return np.asarray(columns, np.int64)
 

@@ -22,7 +22,7 @@ def paired_difference(gained: int, lost: int, images: int) -> tuple[float, float
     """Tango's score interval for the difference of two shares of the same ``images``: (gained - lost) / images.
 
     ``gained`` images are right by the second network only, ``lost`` by the first only. Unlike an interval based on the
-    standard error, it has a nonzero width even if no answer differs (Tango, Statistics in Medicine 17, 1998).
+    standard error, it has a nonzero width even if no prediction differs (Tango, Statistics in Medicine 17, 1998).
     """
     found = (gained - lost) / images
     low = _root(lambda delta: _score(gained, lost, images, delta) - Z, -1.0, found)

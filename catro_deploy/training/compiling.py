@@ -35,8 +35,8 @@ def compiled(
         # https://github.com/pytorch/pytorch/issues/169545
         model.zero_grad(set_to_none=True)
         with hardware.autocast():
-            answers = way(images)
-        answers.float().sum().backward()  # type: ignore[no-untyped-call]
+            outputs = way(images)
+        outputs.float().sum().backward()  # type: ignore[no-untyped-call]
 
     try:
         return _faster(model, compiler_options(model, hardware, world), step, "a step", hardware, progress)

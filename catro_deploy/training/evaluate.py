@@ -36,13 +36,13 @@ def predict(
     model.to(device).eval()
     try:
         with torch.inference_mode(), reused_pages():
-            answers = [
+            logits = [
                 model(normalise(pixels.to(device, non_blocking=True), mean, std)).float().cpu()
                 for pixels in read_batches(split, parts, pin=torch.device(device).type == "cuda")
             ]
     finally:
         model.train(was_training)
-    return torch.cat(answers) if answers else torch.empty(0, 0)
+    return torch.cat(logits) if logits else torch.empty(0, 0)
 
 
 def accuracy(logits: torch.Tensor, labels: NDArray[np.int64]) -> float:

@@ -168,8 +168,8 @@ def loader_accuracy(model: nn.Module, batches: Iterator[Batch], hardware: Hardwa
     try:
         with torch.inference_mode():
             for images, labels in batches:
-                answers = model(images.to(hardware.device)).argmax(dim=1).cpu()
-                right, total = right + int((answers == labels).sum()), total + len(labels)
+                predictions = model(images.to(hardware.device)).argmax(dim=1).cpu()
+                right, total = right + int((predictions == labels).sum()), total + len(labels)
     finally:
         model.train(was_training)
     if not total:

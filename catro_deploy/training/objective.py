@@ -50,7 +50,7 @@ class Objective:
         self.features = (features or Features()).to(hardware.device)
         used = distill > 0 or bool(self.features)
         self._teacher = _placed(teacher, hardware) if teacher is not None and used else None
-        self._answer: Forward | None = self._teacher
+        self._teacher_forward: Forward | None = self._teacher
         self._memory_format: torch.memory_format | None = None
 
     def compile(self, images: torch.Tensor, progress: Progress) -> None:
@@ -60,7 +60,7 @@ class Objective:
         """
         if self._teacher is not None:
             images = self._laid_out(self._teacher, images)
-            self._answer = compiled_teacher(self._teacher, images, self._hardware, progress)
+            self._teacher_forward = compiled_teacher(self._teacher, images, self._hardware, progress)
 
     def watching(self, model: nn.Module) -> AbstractContextManager[Maps]:
         """Collect the feature maps of ``model`` that are compared with the teacher's, in this block."""
@@ -76,11 +76,11 @@ class Objective:
         """
         if labels.ndim > 1:
             labels = F.pad(labels, (0, logits.shape[1] - labels.shape[1]))
-        if self._answer is None or self._teacher is None:
+        if self._teacher_forward is None or self._teacher is None:
             return F.cross_entropy(logits, labels, label_smoothing=self._label_smoothing)
         with torch.no_grad(), self._hardware.autocast(), self.watching(self._teacher) as original_maps:
-            answers = self._answer(self._laid_out(self._teacher, images)).float()
-        loss = self._distill * distillation_loss(logits, answers, self._temperature)
+            teacher_logits = self._teacher_forward(self._laid_out(self._teacher, images)).float()
+        loss = self._distill * distillation_loss(logits, teacher_logits, self._temperature)
         if self.features:
             loss = loss + self.features.loss(maps or {}, original_maps)
         if self._distill == 1:  # labels need not be known

@@ -74,7 +74,7 @@ def test_images_alone_show_whether_it_is_sure(alone):
     torch.nn.init.zeros_(blind.fc.weight)
     look, said = warned(blind, [alone(images) for images, _ in batches()])
     assert look.accuracy is None
-    assert "almost no confidence in its answers to 30 images of the loader" in said
+    assert "almost no confidence in its predictions for 30 images of the loader" in said
 
 
 @pytest.mark.parametrize("validation", [None, "the same"])

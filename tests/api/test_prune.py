@@ -193,7 +193,7 @@ def test_what_does_not_fit_is_named(options, error, said):
     assert caught.value.hint
 
 
-class TwoAnswers(TinyNet):
+class TwoPredictions(TinyNet):
     def forward(self, x):
         return super().forward(x), x
 
@@ -236,7 +236,7 @@ def test_the_head_is_the_layer_of_the_logits_wherever_it_runs(images):
 @pytest.mark.parametrize(
     ("model", "classes", "said"),
     [
-        (TwoAnswers(3), None, r"\btuple\b.*\b16\b"),
+        (TwoPredictions(3), None, r"\btuple\b.*\b16\b"),
         (Maps(3), None, r"\(16, 12, 8, 8\).*\b16\b"),
         (Sums(3), [0, 4], r"\bfc\b"),
         (Sums(3), [0, 1], r"\bfc\b"),

@@ -256,8 +256,8 @@ def test_agreement_with_the_original_needs_no_labels(pruned):
     found = pruned.agreement(alone)
     assert found == pruned.agreement(loader("test"))
     with torch.inference_mode():
-        answers = [network(torch.cat(alone)).argmax(1) for network in (pruned.original, pruned.model)]
-    assert found.share == pytest.approx(float((answers[0] == answers[1]).float().mean()))
+        predictions = [network(torch.cat(alone)).argmax(1) for network in (pruned.original, pruned.model)]
+    assert found.share == pytest.approx(float((predictions[0] == predictions[1]).float().mean()))
     assert found.mean_kl_nats > 0
     same_network = PrunedModel(pruned.original, pruned.original, pruned.plan).agreement(alone)
     assert (same_network.share, same_network.mean_kl_nats) == (1, 0)

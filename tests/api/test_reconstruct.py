@@ -80,8 +80,8 @@ def test_the_last_layer_aims_at_the_wanted_logits():
     found = catro_deploy.prune(lively(), loader(), classes=["even", "across"], class_names=CLASSES, **QUICK)
     wanted = torch.cat([batch[labels != 1] for batch, labels in loader()])
     with torch.inference_mode():
-        expected, answers = lively()(wanted)[:, [2, 0]], found.model(wanted)
-    explained = 1 - (answers - expected).square().sum() / (expected - expected.mean(0)).square().sum()
+        expected, predictions = lively()(wanted)[:, [2, 0]], found.model(wanted)
+    explained = 1 - (predictions - expected).square().sum() / (expected - expected.mean(0)).square().sum()
     assert explained > 0.8
     assert found.plan.reconstruction.explained["fc"] == pytest.approx(float(explained), abs=0.05)
 

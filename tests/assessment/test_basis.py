@@ -6,16 +6,16 @@ from catro_deploy.assessment.basis import Basis, Limits, basis_of, resolution_wa
 LABELS = np.arange(2000) % 2
 
 
-def logits(answers):
-    """Logits that give the classes ``answers``."""
-    return np.eye(2, dtype=np.float32)[answers]
+def logits(predictions):
+    """Logits that give the classes ``predictions``."""
+    return np.eye(2, dtype=np.float32)[predictions]
 
 
 def with_wrong(count):
-    """Answers that equal the labels, except for the first ``count``."""
-    answers = LABELS.copy()
-    answers[:count] = 1 - answers[:count]
-    return answers
+    """Predictions that equal the labels, except for the first ``count``."""
+    predictions = LABELS.copy()
+    predictions[:count] = 1 - predictions[:count]
+    return predictions
 
 
 @pytest.mark.parametrize("wrong", [2, 5, 2000])
@@ -68,7 +68,7 @@ def test_the_warning_says_what_one_image_is():
     assert "would reach 7.9." in words
 
 
-def test_without_labels_the_originals_answers_count():
+def test_without_labels_the_originals_predictions_count():
     basis = basis_of(logits(LABELS), np.full(2000, -1))
     assert (basis.metric, basis.original_accuracy) == ("agreement", None)
     assert basis.score(logits(with_wrong(500))) == 0.75
@@ -79,7 +79,7 @@ def test_of_few_images_all_may_be_right_by_chance():
     assert few.reason == "one of 45 validation images is 2.2 points, more than the 1 allowed"
 
 
-def test_few_images_bound_the_divergence_by_what_it_takes_to_change_answers():
+def test_few_images_bound_the_divergence_by_what_it_takes_to_change_predictions():
     """Logits 1 and 0 give shares of e / (1 + e) = 0.7311 and 0.2689; 0.7311 ln 1.4621 + 0.2689 ln 0.5379 = 0.1109."""
     few = basis_of(logits(with_wrong(3)[:45]), LABELS[:45], 1.0)
     assert few.change_cost_nats == pytest.approx(0.1109, abs=1e-4)

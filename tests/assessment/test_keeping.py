@@ -6,15 +6,15 @@ from catro_deploy.assessment.keeping import choose
 LABELS = np.arange(1000) % 2
 
 
-def logits(answers, sure=2.0):
-    return (sure * np.eye(2)[answers]).astype(np.float32)
+def logits(predictions, sure=2.0):
+    return (sure * np.eye(2)[predictions]).astype(np.float32)
 
 
 def with_wrong(first, last):
-    """Answers that equal the labels, except from ``first`` to ``last``."""
-    answers = LABELS.copy()
-    answers[first:last] = 1 - answers[first:last]
-    return answers
+    """Predictions that equal the labels, except from ``first`` to ``last``."""
+    predictions = LABELS.copy()
+    predictions[first:last] = 1 - predictions[first:last]
+    return predictions
 
 
 ORIGINAL = logits(with_wrong(0, 50))

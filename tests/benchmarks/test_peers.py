@@ -68,8 +68,8 @@ def single_gradients(model):
     statistics = dict(model.named_buffers())
 
     def loss(parameters, image, label):
-        answer = functional_call(model, (parameters, statistics), (image[None],))
-        return nn.functional.cross_entropy(answer, label[None])
+        prediction = functional_call(model, (parameters, statistics), (image[None],))
+        return nn.functional.cross_entropy(prediction, label[None])
 
     images = torch.cat([one for one, _ in batches()])
     labels = torch.arange(3).repeat_interleave(5)

@@ -45,7 +45,7 @@ def test_a_plan_of_macs_says_how_many_may_be_used():
 
 def test_a_plan_says_what_reconstruction_gave_back():
     shown = lines("prune", make_plan(reconstruction=make_reconstruction()))
-    assert shown[-1].startswith("reconstructed: KL from the original's answers 1.25 nats -> 0.0625 nats")
+    assert shown[-1].startswith("reconstructed: KL from the original's outputs 1.25 nats -> 0.0625 nats")
 
 
 @pytest.mark.parametrize("stage", ["verify", "report"])

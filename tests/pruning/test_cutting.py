@@ -31,7 +31,7 @@ def test_channels_that_were_coupled_wrongly_are_found():
     assert "Nothing was written" in caught.value.hint
 
 
-def test_answers_that_are_not_numbers_are_no_agreement():
+def test_predictions_that_are_not_numbers_are_no_agreement():
     broken = lively()
     broken.fc.bias.data[0] = torch.nan
     with pytest.raises(FaultError):

@@ -204,7 +204,7 @@ def copy_channel_(model: nn.Module, group: Group, source: int, to: int) -> None:
                     along[places[1]] = along[places[0]]
 
 
-def answers(model: nn.Module, batches: Sequence[torch.Tensor]) -> torch.Tensor:
+def outputs(model: nn.Module, batches: Sequence[torch.Tensor]) -> torch.Tensor:
     with torch.inference_mode():
         return torch.cat([model(batch) for batch in batches])
 

@@ -17,7 +17,7 @@ from catro_deploy.reconstruction.least_squares import RIDGE
 from catro_deploy.reconstruction.rows import layer_of, weight_matrix
 from catro_deploy.records import Group
 from tests.graph.networks import randomised
-from tests.reconstruction.networks import KINDS, SHAPE, Stream, answers, copy_channel_, free_groups, images
+from tests.reconstruction.networks import KINDS, SHAPE, Stream, copy_channel_, free_groups, images, outputs
 
 
 def made(model: nn.Module, criterion: str = "obs", count: int = 60) -> tuple[Eliminations, list[Group], OriginalGraph]:
@@ -62,7 +62,7 @@ def brute_force(original: OriginalGraph, layer: str, columns: torch.Tensor, gone
     module = layer_of(original.module, layer)
     seen: list[torch.Tensor] = []
     handle = module.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-    answers(original.module, images(60))
+    outputs(original.module, images(60))
     handle.remove()
     value = torch.cat(seen).double()
     if isinstance(module, nn.Linear):
@@ -131,7 +131,7 @@ def test_in_blocks_all_widths_can_still_be_had(monkeypatch, criterion):
         assert [len(found.kept(group, width)) for width in (1, 3, group.width)] == [1, 3, group.width]
         assert 0 < found.error(group, 2) < float("inf")
         with found.cut_alone_(group, 2):
-            assert answers(original.module, images(4)).isfinite().all()
+            assert outputs(original.module, images(4)).isfinite().all()
 
 
 @pytest.mark.parametrize("kind", ["stream", "without norms", "flattened", "concatenation with a gate"])
@@ -148,7 +148,7 @@ def test_cut_alone_readers_do_without_the_channels_and_are_as_before_afterwards(
             for reader in found.readers[group.name]:
                 matrix = weight_matrix(layer_of(original.module, reader.layer))[0]
                 assert not matrix[reader.columns[gone].flatten()].any()
-            assert answers(original.module, batches).isfinite().all()
+            assert outputs(original.module, batches).isfinite().all()
         after = original.module.state_dict()
         assert list(after) == list(before)
         assert all(torch.equal(before[name], value) for name, value in after.items())
@@ -167,10 +167,10 @@ def test_an_error_inside_leaves_no_trace():
 def test_alone_at_full_width_nothing_changes():
     found, groups, original = made(randomised(Stream()))
     batches = images(4)
-    expected = answers(original.module, batches)
+    expected = outputs(original.module, batches)
     for group in groups:
         with found.cut_alone_(group, group.width):
-            torch.testing.assert_close(answers(original.module, batches), expected)
+            torch.testing.assert_close(outputs(original.module, batches), expected)
 
 
 def test_released_gram_matrices_are_measured_again_only_when_an_order_is_not_known(monkeypatch):

@@ -1,4 +1,4 @@
-"""The two graphs: one that answers as the original does, and one of the cut network under the same names."""
+"""The two graphs: one that outputs as the original does, and one of the cut network under the same names."""
 
 import copy
 
@@ -12,18 +12,18 @@ from catro_deploy.graph.fx.depth import drop_branches
 from catro_deploy.reconstruction.graphs import OriginalGraph
 from catro_deploy.records import Keep
 from tests.graph.networks import randomised
-from tests.reconstruction.networks import KINDS, SHAPE, Stream, answers, deviation, images, keeps_for
+from tests.reconstruction.networks import KINDS, SHAPE, Stream, deviation, images, keeps_for, outputs
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_original_answers_as_the_network_and_the_cut_as_the_pruned_one(kind):
+def test_the_original_outputs_as_the_network_and_the_cut_as_the_pruned_one(kind):
     model = randomised(KINDS[kind]())
     batches, keeps = images(8), keeps_for(model)
     original = OriginalGraph.of(model, SHAPE)
-    assert deviation(answers(original.module, batches), answers(model, batches)) < 1e-4
+    assert deviation(outputs(original.module, batches), outputs(model, batches)) < 1e-4
     pruned = apply_keeps_(copy.deepcopy(model), keeps)
     cut = original.cut(keeps)
-    assert deviation(answers(cut.module, batches), answers(pruned, batches)) < 1e-4
+    assert deviation(outputs(cut.module, batches), outputs(pruned, batches)) < 1e-4
     names = {node.name for node in original.module.graph.nodes}
     assert {node.name for node in cut.module.graph.nodes} == names
 
@@ -55,7 +55,7 @@ def test_without_a_branch_the_stream_before_it_stands_in_for_the_sum(dropped):
     original = OriginalGraph.of(model, SHAPE)
     cut = original.cut({}, dropped)
     batches = images(8)
-    assert deviation(answers(cut.module, batches), answers(drop_branches(model, dropped), batches)) < 1e-4
+    assert deviation(outputs(cut.module, batches), outputs(drop_branches(model, dropped), batches)) < 1e-4
     sums = [node.name for node in original.module.graph.nodes if node.name.startswith("add")]
     assert cut.stand_ins == {"stem": sums[len(dropped) - 1]}  # of the last sum: activations in between change nothing
 

@@ -1,4 +1,4 @@
-"""Divergence of answers, by hand."""
+"""Divergence of outputs, by hand."""
 
 import math
 
@@ -9,7 +9,7 @@ from torch import nn
 from catro_deploy.reconstruction.loss import TEMPERATURE, divergence
 
 
-class Answers(nn.Module):
+class Outputs(nn.Module):
     """Returns fixed logits for each image; the first pixel selects them."""
 
     def __init__(self, logits: list[list[float]]) -> None:
@@ -36,17 +36,17 @@ def test_divergence_is_the_mean_over_all_images_however_they_are_batched():
     expected = sum(map(kl, one, other)) / 3
     images = torch.arange(3.0).view(3, 1, 1, 1)
     for batches in ([images], [images[:2], images[2:]]):
-        assert divergence(Answers(one), Answers(other), batches) == pytest.approx(expected, rel=1e-6)
+        assert divergence(Outputs(one), Outputs(other), batches) == pytest.approx(expected, rel=1e-6)
 
 
-def test_answers_that_differ_by_a_constant_are_the_same():
+def test_outputs_that_differ_by_a_constant_are_the_same():
     images = [torch.zeros(1, 1, 1, 1)]
-    assert divergence(Answers([[1.0, 2.0]]), Answers([[11.0, 12.0]]), images) == pytest.approx(0, abs=1e-12)
-    assert divergence(Answers([[1.0, 2.0]]), Answers([[2.0, 1.0]]), images) > 0
-    assert divergence(Answers([[1.0, 2.0]]), Answers([[2.0, 1.0]]), []) == 0
+    assert divergence(Outputs([[1.0, 2.0]]), Outputs([[11.0, 12.0]]), images) == pytest.approx(0, abs=1e-12)
+    assert divergence(Outputs([[1.0, 2.0]]), Outputs([[2.0, 1.0]]), images) > 0
+    assert divergence(Outputs([[1.0, 2.0]]), Outputs([[2.0, 1.0]]), []) == 0
 
 
 def test_networks_that_are_compared_leave_no_mode_behind():
     images = [torch.zeros(1, 1, 1, 1)] * 3
-    divergence(Answers([[1.0, 2.0]]), Answers([[2.0, 1.0]]), images)
+    divergence(Outputs([[1.0, 2.0]]), Outputs([[2.0, 1.0]]), images)
     assert not torch.is_inference_mode_enabled()

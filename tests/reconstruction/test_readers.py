@@ -16,7 +16,7 @@ from catro_deploy.reconstruction.least_squares import RIDGE
 from catro_deploy.reconstruction.readers import Readers, readers_of
 from catro_deploy.reconstruction.rows import layer_of, set_weight_matrix_, weight_matrix
 from tests.graph.networks import randomised
-from tests.reconstruction.networks import KINDS, SHAPE, Stream, answers, deviation, free_groups, images
+from tests.reconstruction.networks import KINDS, SHAPE, Stream, deviation, free_groups, images, outputs
 
 
 class TwoWays(nn.Module):
@@ -49,7 +49,7 @@ def test_the_columns_of_a_channel_are_all_that_reads_it(kind):
             matrix = weight_matrix(layer).clone()
             matrix[0, reader.columns[0]] = 0
             set_weight_matrix_(layer, matrix)
-        assert deviation(answers(cut, batches), answers(masked(model, keeps), batches)) < 1e-4
+        assert deviation(outputs(cut, batches), outputs(masked(model, keeps), batches)) < 1e-4
         compared += 1
     assert compared
 
@@ -70,7 +70,7 @@ def measured(original: OriginalGraph, layer: str, batches: list[torch.Tensor]) -
     module = original.module.get_submodule(layer)
     seen: list[torch.Tensor] = []
     handle = module.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-    answers(original.module, batches)
+    outputs(original.module, batches)
     handle.remove()
     value = torch.cat(seen).double()
     rows = functional.unfold(value, module.kernel_size, module.dilation, module.padding, module.stride)

@@ -17,7 +17,7 @@ from catro_deploy.reconstruction.images import split_images
 from catro_deploy.reconstruction.loss import divergence
 from catro_deploy.reconstruction.reconstructor import FULL, SCREENING, Reconstructor
 from catro_deploy.settings import PruneSettings
-from tests.reconstruction.networks import KINDS, SHAPE, Stream, answers, calibrated, images, keeps_for
+from tests.reconstruction.networks import KINDS, SHAPE, Stream, calibrated, images, keeps_for, outputs
 
 
 def reconstructor_of(model: nn.Module, count: int = 160, **settings: object) -> Reconstructor:
@@ -26,7 +26,7 @@ def reconstructor_of(model: nn.Module, count: int = 160, **settings: object) -> 
 
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("kind", KINDS)
-def test_answers_come_closer_to_the_originals(kind, seed):
+def test_outputs_come_closer_to_the_originals(kind, seed):
     model = calibrated(KINDS[kind], seed)
     keeps = keeps_for(model, seed)
     pruned = apply_keeps_(copy.deepcopy(model), keeps)
@@ -54,7 +54,7 @@ def test_the_given_networks_stay_as_they_are():
 
 
 @pytest.mark.parametrize("kl", [(0.1, 0.2), (0.1, 0.1), (0.1, float("nan"))])
-def test_where_that_takes_answers_further_away_the_cuts_weights_stay(monkeypatch, kl):
+def test_where_that_takes_outputs_further_away_the_cuts_weights_stay(monkeypatch, kl):
     model = calibrated(Stream)
     keeps = keeps_for(model)
     pruned = apply_keeps_(copy.deepcopy(model), keeps)
@@ -70,7 +70,7 @@ def test_the_same_seed_finds_the_same_weights():
     keeps = keeps_for(model)
     pruned = apply_keeps_(copy.deepcopy(model), keeps)
     one, other = (reconstructor_of(model).reconstructed(pruned, keeps, ())[0] for _ in range(2))
-    assert torch.equal(answers(one, images(8)), answers(other, images(8)))
+    assert torch.equal(outputs(one, images(8)), outputs(other, images(8)))
 
 
 def test_groups_that_nothing_mixes_are_not_followed():

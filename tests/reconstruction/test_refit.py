@@ -26,11 +26,11 @@ from tests.reconstruction.networks import (
     KINDS,
     SHAPE,
     Stream,
-    answers,
     calibrated,
     deviation,
     images,
     keeps_for,
+    outputs,
     pooled,
     solved,
     with_copies,
@@ -53,9 +53,9 @@ def test_nothing_is_lost_with_channels_of_which_copies_stay(kind, seed):
     model, keeps = with_copies(KINDS[kind], seed)
     with hardly_any_ridge():
         found = solved(model, keeps, images(dtype=torch.float64), dtype=torch.float64)
-    expected = answers(model, images())
-    assert deviation(answers(found.after.module, images(dtype=torch.float64)), expected) < 1e-4
-    assert deviation(answers(found.model, images()), expected) < 1e-4
+    expected = outputs(model, images())
+    assert deviation(outputs(found.after.module, images(dtype=torch.float64)), expected) < 1e-4
+    assert deviation(outputs(found.model, images()), expected) < 1e-4
 
 
 class Linear(nn.Module):
@@ -89,8 +89,8 @@ def test_nothing_is_lost_with_a_channel_that_is_the_sum_of_others(how):
     with hardly_any_ridge():
         found = solved(model, keeps, images(dtype=torch.float64), dtype=torch.float64)
     new = images(16, seed=1)
-    assert deviation(answers(found.before.module, [b.double() for b in new]), answers(model, new)) > 0.05
-    assert deviation(answers(found.model, new), answers(model, new)) < 1e-4
+    assert deviation(outputs(found.before.module, [b.double() for b in new]), outputs(model, new)) > 0.05
+    assert deviation(outputs(found.model, new), outputs(model, new)) < 1e-4
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -100,7 +100,7 @@ def test_float32_solves_as_float64_does(kind):
     single = solved(model, keeps, images())
     double = solved(model, keeps, images(dtype=torch.float64), dtype=torch.float64)
     new = images(16, seed=1)
-    assert deviation(answers(single.model, new), answers(double.model, new)) < 1e-3
+    assert deviation(outputs(single.model, new), outputs(double.model, new)) < 1e-3
     assert list(single.found.fits) == list(double.found.fits)
 
 
@@ -109,7 +109,7 @@ def test_written_back_the_network_is_the_folded_one(kind):
     model = calibrated(KINDS[kind])
     found = solved(model, keeps_for(model), images())
     new = images(16, seed=1)
-    assert deviation(answers(found.model, new), answers(found.after.module, new)) < 1e-4
+    assert deviation(outputs(found.model, new), outputs(found.after.module, new)) < 1e-4
     for name, fit in found.found.fits.items():
         assert fit.explained <= 1, name
         assert fit.variance.min() >= 0, name
@@ -156,7 +156,7 @@ def test_a_dead_filter_is_no_wall_for_training():
     norms = found.model.in1.weight.flatten(1).norm(dim=1)
     assert norms.min() >= 0.7 * LEAST_NORM * norms[[0, 1, 3, 4]].mean()
     assert found.model.in1_bn.weight.abs().max() < 10
-    assert deviation(answers(found.model, images(8)), answers(found.after.module, images(8))) < 1e-4
+    assert deviation(outputs(found.model, images(8)), outputs(found.after.module, images(8))) < 1e-4
 
 
 @pytest.mark.parametrize("value", [0.0, 3000.0])
@@ -170,8 +170,8 @@ def test_dead_and_constant_maps_do_no_harm(value):
     keeps = {"0": Keep((0, 1, 4)), "2": Keep(None, (0, 1, 4))}
     found = solved(model, keeps, images())
     assert all(tensor.isfinite().all() for tensor in found.model.state_dict().values())
-    expected = answers(model, images())
-    before, after = (answers(one.module, images()) for one in (found.before, found.after))
+    expected = outputs(model, images())
+    before, after = (outputs(one.module, images()) for one in (found.before, found.after))
     assert (after - expected).square().sum() <= (before - expected).square().sum()
 
 
@@ -180,14 +180,14 @@ def test_images_that_are_all_the_same_do_no_harm():
     same = [torch.ones(16, *SHAPE)]
     found = solved(model, keeps_for(model), same)
     assert all(tensor.isfinite().all() for tensor in found.model.state_dict().values())
-    assert deviation(answers(found.after.module, same), answers(model, same)) < 0.1
+    assert deviation(outputs(found.after.module, same), outputs(model, same)) < 0.1
 
 
 def test_where_nothing_was_cut_nothing_is_solved():
     model = calibrated(Stream)
     found = solved(model, {}, images(16))
     assert found.found.fits == found.found.left == {}
-    assert torch.equal(answers(found.model, images(16)), answers(model, images(16)))
+    assert torch.equal(outputs(found.model, images(16)), outputs(model, images(16)))
 
 
 def test_one_channel_and_one_image_are_enough():
@@ -199,7 +199,7 @@ def test_one_channel_and_one_image_are_enough():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_without_branches_answers_come_closer_to_the_originals(seed):
+def test_without_branches_outputs_come_closer_to_the_originals(seed):
     model = calibrated(Stream, seed)
     for branch in find_branches(model, trace(model, SHAPE)):
         found = solved(model, {}, images(), [branch.name])
@@ -282,8 +282,8 @@ def test_wide_layers_are_solved_from_fewer_rows_as_well(monkeypatch):
     keeps = keeps_for(model)
     monkeypatch.setattr(solve, "LARGEST_COLUMNS", 20)
     found = solved(model, keeps, images(10))
-    expected = answers(model, images(10))
-    before, after = (answers(one.module, images(10)) for one in (found.before, found.after))
+    expected = outputs(model, images(10))
+    before, after = (outputs(one.module, images(10)) for one in (found.before, found.after))
     assert (after - expected).square().sum() < (before - expected).square().sum()
 
 

@@ -60,7 +60,7 @@ def make_plan(classes: tuple[str, ...] = CLASSES, groups: int = 2, **changes: An
         GroupPlan(f"layer{i}.conv1", 16, tuple(range(8 if i else 4)), (f"layer{i}.conv1",), 0.125, 3, 2.0)
         for i in range(groups - 1)
     ]
-    head = GroupPlan("fc", len(classes), tuple(range(len(classes))), ("fc",), fixed="the answers")
+    head = GroupPlan("fc", len(classes), tuple(range(len(classes))), ("fc",), fixed="the outputs")
     values: dict[str, Any] = {
         "model": "cifar_resnet20",
         "model_classes": 43,
@@ -173,7 +173,7 @@ def make_agreement(share: float = 0.982, mean_kl_nats: float | None = 0.01234, *
 
 
 def make_unlabelled(**changes: Any) -> Verify:
-    """verify.json of 5,000 images without labels, 98.2% of which get the original's answer."""
+    """verify.json of 5,000 images without labels, 98.2% of which get the original's output."""
     network = Accuracy(None, None, 1.0, 2e-6, ())
     unknown: dict[str, Any] = {"labelled": False, "original": network, "pruned": network, "accuracy_drop_points": None}
     return make_verify(**(unknown | changes))

@@ -33,8 +33,8 @@ def report(verify, search=None, quantize=None):
 def test_without_labels_agreement_leads_and_nothing_is_called_an_accuracy():
     content = report(make_unlabelled())
     assert content.verdict == (
-        "1.84x faster (95% CI 1.80 to 1.88), same answer as the original on 98.20% of 5,000 test images without labels "
-        "(accuracy not known)"
+        "1.84x faster (95% CI 1.80 to 1.88), same prediction as the original on 98.20% of 5,000 test images "
+        "without labels (accuracy not known)"
     )
     assert (content.labelled, content.accuracy_drop_points, content.per_class) == (False, None, ())
     page, text = to_html(content), to_markdown(content)
@@ -42,7 +42,7 @@ def test_without_labels_agreement_leads_and_nothing_is_called_an_accuracy():
     assert not re.findall(r".{30}accura.{10}", said, re.IGNORECASE)
     for shown in (page, text):
         assert "Agreement with the original by class" in shown
-        assert "which answers are right is not known" in shown
+        assert "which predictions are right is not known" in shown
     assert "mean KL 0.0123 nats" in page
     assert "| 30 km/h | 5,000 | 98.20% |" in text
 
@@ -53,8 +53,8 @@ def test_the_rows_of_both_kinds_of_images():
         for verify in (make_unlabelled(), make_verify(agreement_with_original=make_agreement()))
     )
     agreement = [
-        ("Same answer as the original", "", "98.20%"),
-        ("Mean KL from the original's answers", "", "0.0123 nats"),
+        ("Same prediction as the original", "", "98.20%"),
+        ("Mean KL from the original's outputs", "", "0.0123 nats"),
     ]
     assert unlabelled[:2] == agreement
     # Wilson's intervals for 5,000 images.

@@ -60,7 +60,7 @@ def test_report_lists_classes_groups_and_fine_tuning():
             "width_after": 2,
             "trace_ratio": None,
             "rounds": None,
-            "fixed": "the answers",
+            "fixed": "the outputs",
             "kept": [0, 1],
         },
     ]

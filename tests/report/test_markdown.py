@@ -142,7 +142,7 @@ def test_the_program_that_classifies_images_runs(tmp_path, channels):
     (tmp_path / "infer.py").write_text(infer_code(replace(whole, input=given)), encoding="utf-8")
 
     colour, sixteen_bits = np.full((9, 9, 3), 1, np.uint8), np.full((9, 9), 257, np.uint16)
-    for brightness, answer, image in ((255, "bright", colour), (0, "dark", colour), (51, "dark", sixteen_bits)):
+    for brightness, prediction, image in ((255, "bright", colour), (0, "dark", colour), (51, "dark", sixteen_bits)):
         Image.fromarray(brightness * image).save(tmp_path / "image.png")
         done = subprocess.run(
             [sys.executable, "infer.py", "image.png"],
@@ -155,7 +155,7 @@ def test_the_program_that_classifies_images_runs(tmp_path, channels):
         # The mean over the channels of (1 - mean) / std, or of -mean / std, and zero.
         logit = np.mean([(brightness / 255 - m) / s for m, s in zip(mean, std, strict=True)])
         certain = 1 / (1 + np.exp(-abs(logit)))
-        assert done.stdout.startswith(f"image.png: {answer} {certain:.2%}, ")
+        assert done.stdout.startswith(f"image.png: {prediction} {certain:.2%}, ")
 
 
 def test_the_matrix_of_runtimes_names_the_files_of_the_fastest():

@@ -25,7 +25,7 @@ def record_of(**changes):
 
 
 def test_the_line_names_the_layer_that_is_explained_least():
-    expected = "KL from the original's answers 1.25 nats -> 0.0625 nats; least explained: layer0.conv2, 7.69%"
+    expected = "KL from the original's outputs 1.25 nats -> 0.0625 nats; least explained: layer0.conv2, 7.69%"
     assert reconstruction_line(record_of()) == f"reconstructed: {expected}"
     assert reconstruction_line(record_of(explained={})).endswith("0.0625 nats")
 
@@ -54,7 +54,7 @@ def test_the_chart_has_the_ten_lowest_layers_and_the_table_all_in_their_order():
 def test_both_reports_have_the_section():
     report = report_of(make_reconstruction())
     markdown, html = to_markdown(report), to_html(report)
-    assert "## Reconstruction\n\nKL divergence of the answers" in markdown
+    assert "## Reconstruction\n\nKL divergence of the outputs" in markdown
     assert "12 layers were solved again, 1 not." in markdown
     assert "| layer0.conv2 | 7.69% |" in markdown
     assert "| odd | it is unusual |" in markdown
@@ -73,7 +73,7 @@ def test_a_solution_that_was_not_used_has_no_layers():
     assert "least explained" not in reconstruction_line(record)
     html = to_html(report_of(make_reconstruction(kl_reconstructed=1.25, left={})))
     assert "Outputs explained" not in html
-    assert "brought the answers no closer" in html
+    assert "brought the outputs no closer" in html
 
 
 def test_a_plan_without_reconstruction_has_no_section():

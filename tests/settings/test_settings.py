@@ -257,7 +257,7 @@ def test_without_labels_every_recipe_learns_from_the_original_alone(recipe, labe
     ("given", "expected"),
     [({}, 10.0), ({"distill": 0.5}, 10.0), ({"distill": 0.0}, 0.0), ({"distill": 0.0, "distill_features": 2.0}, 2.0)],
 )
-def test_feature_maps_are_not_learned_from_an_original_whose_answers_are_not(given, expected):
+def test_feature_maps_are_not_learned_from_an_original_whose_outputs_are_not(given, expected):
     loaded = load_settings(None, {"finetune": {"recipe": "gentle", **given}}).finetune
     assert follow_recipe(loaded, reconstructed=True).distill_features == expected
 

@@ -1,4 +1,4 @@
-"""A run folder with three classes (red, green and blue images) and networks whose answers can be worked out by hand."""
+"""A run folder with three classes (red, green and blue images) and networks whose outputs can be worked out by hand."""
 
 from pathlib import Path
 
@@ -63,7 +63,7 @@ def make_run(folder: Path, pruned: nn.Module | None = None, original: nn.Module 
         budget="50%flops",
         criterion="catro",
         allocation="greedy",
-        groups=(GroupPlan("fc", 3, (0, 1, 2), ("fc",), fixed="the answers"),),
+        groups=(GroupPlan("fc", 3, (0, 1, 2), ("fc",), fixed="the outputs"),),
         keeps={},
         original_macs=2,
         pruned_macs=1,

@@ -71,9 +71,9 @@ def test_all_files_take_the_input_that_is_asked_for(tmp_path, target):
         with open_runner("onnxruntime", file, 1) as runner:
             assert (runner.input_type, runner.image_shape) == (np.uint8, (8, 8, 3))
             described = dict(runner.metadata)
-            answer = runner.infer(red)
+            prediction = runner.infer(red)
         assert (described["layout"], described["output"], described["top_k"]) == ("NHWC", "softmax", "2")
         assert described["pixels"].startswith("uint8; normalised inside the network")
         # Logits are half the normalised means: 1, -1, -1; the pruned network never predicts blue.
         logits = np.array([1.0, -1.0, -np.inf if "pruned" in file.name else -1.0])
-        np.testing.assert_allclose(answer[0], np.exp(logits) / np.exp(logits).sum(), atol=1e-3)
+        np.testing.assert_allclose(prediction[0], np.exp(logits) / np.exp(logits).sum(), atol=1e-3)

@@ -191,7 +191,7 @@ def test_without_labels_a_network_that_is_sure_of_nothing_is_suspected(look):
     torch.nn.init.zeros_(blind.fc.weight)
     found, notes = look(blind, "unlabelled")
     assert found.confidence == pytest.approx(1 / 3)
-    assert found.invalid == "the original has almost no confidence in its answers"
+    assert found.invalid == "the original has almost no confidence in its predictions"
     (warning,) = found.warnings
     assert "mean confidence is 33.33%, and guessing among 3 classes gives 33.33%" in warning
     causes = ["size ([data], here 8x8)", "mean and std", "RGB or BGR", "order of the classes", "another training"]
@@ -200,7 +200,7 @@ def test_without_labels_a_network_that_is_sure_of_nothing_is_suspected(look):
     assert notes[-1] == f"WARNING: {warning}"
 
 
-def test_without_labels_one_answer_to_nearly_all_is_suspected(look):
+def test_without_labels_one_prediction_to_nearly_all_is_suspected(look):
     stuck = ColourNet(3)
     torch.nn.init.constant_(stuck.fc.bias[1], 100.0)
     found, _ = look(stuck, "unlabelled")

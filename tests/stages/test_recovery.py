@@ -1,4 +1,4 @@
-"""The networks between the steps, run on the same test images; every answer is known by hand."""
+"""The networks between the steps, run on the same test images; every prediction is known by hand."""
 
 import json
 import shutil

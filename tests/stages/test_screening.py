@@ -59,8 +59,8 @@ def test_a_smaller_budget_is_further_from_the_original(screen):
     assert 0 < found[0] < found[1] < found[2]
 
 
-def test_a_size_is_compared_with_the_answers_at_the_original_size(screen):
-    """A budget that the unpruned network meets at 8x8: what it then answers differs only by the size."""
+def test_a_size_is_compared_with_the_predictions_at_the_original_size(screen):
+    """A budget that the unpruned network meets at 8x8: what it then predictions differs only by the size."""
     assert screen(budget="1x", input_size=8)[0].kl_nats > screen(budget="1x", input_size=14)[0].kl_nats > 1e-4
 
 

@@ -200,7 +200,7 @@ def test_of_few_images_agreement_and_divergence_decide(settings, run, tried, mon
     content = search(settings(), run, recorder)
     assert (content.budget, content.largest_kl_nats) == (budget, 0.005)
     assert any(said in note for note in recorder.notes)
-    assert "search: decides by agreement with the original and divergence from its answers" in recorder.notes[1]
+    assert "search: decides by agreement with the original and divergence from its outputs" in recorder.notes[1]
 
 
 def test_a_loss_that_no_budget_keeps_is_missed(settings, run, tried, monkeypatch):

@@ -132,7 +132,7 @@ def photographs(folder):
         ),
     ],
 )
-def test_the_program_next_to_the_file_gives_the_answers_of_the_pipeline(tmp_path, export, data, target):
+def test_the_program_next_to_the_file_gives_the_predictions_of_the_pipeline(tmp_path, export, data, target):
     data = {"name": "tests.stages.colours:dataset"} | data
     settings = colours.settings(data=data).data
     run, content = shipped(tmp_path, settings.size or (8, 8), export=export, data=data, prune={"target": target})

@@ -55,7 +55,7 @@ def test_without_labels_there_is_no_accuracy_to_compare():
     assert found == Accuracy(None, None, 1.0, 1.0, ())
 
 
-def test_agreement_by_class_goes_by_the_originals_answers():
+def test_agreement_by_class_goes_by_the_originals_predictions():
     original = np.array([[2, 1, 0], [2, 0, 0], [0, 3, 0]], dtype=np.float32)
     pruned = np.array([[3, 1, 0], [0, 3, 0], [0, 3, 0]], dtype=np.float32)
     found = compare_with_original(original, pruned, ("a", "b", "c"))

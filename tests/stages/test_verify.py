@@ -51,7 +51,7 @@ def run(exported, tmp_path) -> RunFolder:
 
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_a_pruned_network_that_lost_a_class(run, dynamic):
-    """Blue images get another answer, all others are right: two thirds of 30 images, and none of the blue ones."""
+    """Blue images get another prediction, all others are right: two thirds of 30 images, and none of the blue ones."""
     settings = colours.settings(export={"dynamic_batch": dynamic}, verify={"batch_size": 7})
     if dynamic:
         export(settings, run, Silent())
@@ -209,7 +209,7 @@ def unlabelled(settings, size, channels):
 
 
 def test_agreement_with_the_original_is_reported_for_every_run(run):
-    """A network that never predicts blue gives 20 of 30 images the original's answer."""
+    """A network that never predicts blue gives 20 of 30 images the original's prediction."""
     verdict = verify(colours.settings(), run, Silent())
     content = json.loads(run.verify.read_text())
     assert content["labelled"] is True

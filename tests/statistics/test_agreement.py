@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from catro_deploy.statistics.agreement import accuracy_of, agreement_of, answers_of, mean_confidence, mean_kl_nats
+from catro_deploy.statistics.agreement import accuracy_of, agreement_of, mean_confidence, mean_kl_nats, predictions_of
 
 
 def logits(*rows):
@@ -15,11 +15,11 @@ def of_shares(*rows):
     return np.log(np.array(rows)).astype(np.float32)
 
 
-def test_a_logit_that_is_not_finite_gives_no_answer_and_is_never_right():
+def test_a_logit_that_is_not_finite_gives_no_prediction_and_is_never_right():
     given = logits([1, 2], [np.nan, 0], [np.inf, 0], [3, 0])
-    assert answers_of(given).tolist() == [1, -1, -1, 0]
+    assert predictions_of(given).tolist() == [1, -1, -1, 0]
     assert accuracy_of(given, np.array([1, 0, 0, 1])) == 1 / 4
-    assert accuracy_of(given, answers_of(given)) == 2 / 4  # two missing answers do not agree
+    assert accuracy_of(given, predictions_of(given)) == 2 / 4  # two missing predictions do not agree
 
 
 def test_divergence_by_hand():
@@ -49,7 +49,7 @@ def test_of_what_is_not_finite_there_is_no_divergence():
     assert mean_kl_nats(logits([0, np.inf]), logits([0, 0])) is None
 
 
-def test_agreement_is_the_share_of_equal_answers():
+def test_agreement_is_the_share_of_equal_predictions():
     reference = logits([2, 1], [2, 1], [0, 1], [0, 1])
     other = logits([3, 1], [1, 2], [0, 9], [0, np.nan])
     found = agreement_of(reference, other)

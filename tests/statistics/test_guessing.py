@@ -56,16 +56,16 @@ def shuffled(labels, seed=0):
 @pytest.mark.parametrize("order", [(1, 2, 3, 0), (0, 2, 1, 3)])
 def test_a_planted_order_is_found(order):
     labels = shuffled(np.repeat(np.arange(4), 25))
-    answers = np.argsort(order)[labels]  # output k stands for class order[k]
-    assert fitting_order(answers, labels, 4) == order
+    predictions = np.argsort(order)[labels]  # output k stands for class order[k]
+    assert fitting_order(predictions, labels, 4) == order
 
 
 def test_a_planted_order_is_found_among_errors():
     labels = shuffled(np.repeat(np.arange(10), 50))
-    answers = shuffled(np.arange(10), 1)[labels]
+    predictions = shuffled(np.arange(10), 1)[labels]
     wrong = np.random.default_rng(2).random(len(labels)) < 0.1
-    answers[wrong] = np.random.default_rng(3).integers(0, 10, wrong.sum())
-    order = fitting_order(answers, labels, 10)
+    predictions[wrong] = np.random.default_rng(3).integers(0, 10, wrong.sum())
+    order = fitting_order(predictions, labels, 10)
     assert order is not None
     assert (np.array(order)[shuffled(np.arange(10), 1)] == np.arange(10)).all()
 
@@ -78,8 +78,8 @@ def test_the_right_order_stays():
 @pytest.mark.parametrize("seed", range(20))
 def test_guesses_have_no_order(seed):
     generator = np.random.default_rng(seed)
-    answers, labels = generator.integers(0, 10, (2, 60))
-    assert fitting_order(answers, labels, 10) is None
+    predictions, labels = generator.integers(0, 10, (2, 60))
+    assert fitting_order(predictions, labels, 10) is None
     assert fitting_order(np.zeros(60, np.int64), labels, 10) is None
 
 
@@ -98,7 +98,7 @@ def test_a_confidence_within_a_tenth_of_the_way_from_chance_is_flat(confidence, 
 
 
 @pytest.mark.parametrize(
-    ("answers", "one_sided"),
+    ("predictions", "one_sided"),
     [
         ([1] * 7, True),  # 1 / 128 by chance, for a class that half of the images show
         ([1] * 6, False),  # 1 / 64
@@ -108,5 +108,5 @@ def test_a_confidence_within_a_tenth_of_the_way_from_chance_is_flat(confidence, 
         ([1] * 10 + [-1] * 10, False),
     ],
 )
-def test_nearly_all_answers_the_same(answers, one_sided):
-    assert is_one_sided(np.array(answers)) == one_sided
+def test_nearly_all_predictions_the_same(predictions, one_sided):
+    assert is_one_sided(np.array(predictions)) == one_sided

@@ -32,7 +32,7 @@ def test_a_paired_difference_ends_where_the_score_is_the_quantile(gained, lost, 
     assert (score(low), score(high)) == pytest.approx((Z, -Z), abs=2e-3)
 
 
-def test_where_no_answer_differs_the_interval_has_a_width():
+def test_where_no_prediction_differs_the_interval_has_a_width():
     """z^2 / (n + z^2), from the score at q = 0."""
     assert paired_difference(0, 0, 45) == pytest.approx((-0.07865, 0.07865), abs=1e-5)
     assert largest_unseen_loss(45) == pytest.approx(Z**2 / (45 + Z**2))

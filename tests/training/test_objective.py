@@ -36,7 +36,7 @@ def test_distillation_loss_is_its_definition(temperature):
     assert loss.item() == pytest.approx(by_definition(STUDENT, TEACHER, temperature), rel=1e-5)
 
 
-def test_equal_answers_cost_nothing():
+def test_equal_outputs_cost_nothing():
     assert distillation_loss(torch.tensor(STUDENT), torch.tensor(STUDENT), 4.0).item() == pytest.approx(0, abs=1e-6)
 
 
@@ -68,7 +68,7 @@ def test_no_gradient_reaches_the_teacher():
     assert all(p.grad is None for p in teacher.parameters())
 
 
-def test_the_answer_of_a_network_counts_whatever_becomes_of_its_normalisation():
+def test_the_output_of_a_network_counts_whatever_becomes_of_its_normalisation():
     teacher = small_network(seed=5).eval()
     images, labels = torch.rand(4, 3, 8, 8), torch.tensor([0, 1, 0, 1])
     logits = torch.tensor([[0.5, -0.5, 0.1]] * 4)

@@ -34,8 +34,8 @@ with striding_first(model):
         for _ in range(30):
             model.zero_grad()
             with hardware.autocast():
-                answers = fast(images)
-            answers.float().square().mean().backward()
+                outputs = fast(images)
+            outputs.float().square().mean().backward()
             junk = [torch.randn(1000 + 37 * i) for i in range(20)]
         gradients.append(model[2].weight.grad.clone())
 double = nn.Sequential(*model).double()
@@ -88,7 +88,7 @@ def test_what_suffers_is_what_cannot_stride_first(conv, suffers):
     ],
 )
 @pytest.mark.parametrize("size", [(8, 8), (7, 9)])
-def test_answers_and_gradients_stay_the_same(conv, size):
+def test_outputs_and_gradients_stay_the_same(conv, size):
     model = nn.Sequential(conv).double()
     images = torch.randn(3, 4, *size, dtype=torch.float64, requires_grad=True)
     wanted = (model(images), *_gradients(model, images))

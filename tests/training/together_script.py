@@ -35,7 +35,7 @@ def network(seed: int = 0) -> nn.Module:
 
 
 def job_of(way: str) -> TrainingJob:
-    """The training; "taught" learns the answers and feature maps of another network."""
+    """The training; "taught" learns the outputs and feature maps of another network."""
     images, held_out = separable_split(IMAGES[way]), separable_split(21, seed=1)
     job = TrainingJob(network(), images, held_out, options(amp=False, **WAYS[way]), MEAN, STD, "test")
     if way != "taught":
