@@ -122,6 +122,7 @@ class Candidate:
         speedup: the speedup over the original.
         us: its median latency in microseconds.
         scaled_kl_nats: its divergence at the best common scale of its logits; None if divergence is not used.
+        accuracy: on these images, whatever the metric; None without labels.
     """
 
     score: Share
@@ -130,6 +131,7 @@ class Candidate:
     speedup: Speedup
     us: Positive
     scaled_kl_nats: Divergence | None = None
+    accuracy: Share | None = None
 
 
 @dataclass(frozen=True)

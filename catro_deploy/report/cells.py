@@ -62,13 +62,14 @@ def _scores(report: Report) -> dict[str, Any]:
 
 
 def _decided(report: Report) -> dict[str, Any]:
-    """Scores on validation images; unknown if the precision was judged by another metric than the report's."""
-    quantize, metric = report.quantize, "accuracy" if report.labelled else "agreement"
+    """Scores on validation images: accuracy or, without labels, agreement with the original."""
+    quantize = report.quantize
     score, original = report.validation_accuracy, report.original_validation_accuracy
     if not report.labelled:
         original = 1.0
     if quantize and quantize.shipped in quantize.candidates:
-        score = quantize.candidates[quantize.shipped].score if quantize.metric == metric else None
+        shipped = quantize.candidates[quantize.shipped]
+        score = shipped.accuracy if report.labelled else shipped.agreement
     return {"decided_by": score, "original_decided_by": original}
 
 

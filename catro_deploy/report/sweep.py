@@ -112,8 +112,14 @@ def _shipped(front: Front) -> tuple[str, ...]:
     if cell and cell.figures:
         score, _, latency, ratio, size = _figures(cell.figures)
         return f"{cell.run}/{cell.figures.file}", score, latency, ratio, size
-    choice = f"one of {len(front.best)}, see below" if front.best else "nothing: no measured cell met all requirements"
+    choice = f"one of {len(front.best)}, see below" if front.best else f"nothing: {_why_none(front)}"
     return choice, "", "", "", ""
+
+
+def _why_none(front: Front) -> str:
+    """Why no cell of ``front`` is recommended."""
+    met = [cell for cell in front.cells if cell.status == "done" and cell.figures and cell.figures.latency_ms]
+    return "there are no validation images to decide on" if met else "no measured cell met all requirements"
 
 
 def _ship_words(max_drop: float | None) -> str:
@@ -128,7 +134,7 @@ def _ship_words(max_drop: float | None) -> str:
 def _best_words(front: Front) -> str:
     """The cells that are not dominated."""
     if not front.best:
-        return "No measured cell met all requirements."
+        return f"None can be recommended: {_why_none(front)}."
     names = ", ".join(map(short_name, front.best))
     return f"Not dominated, on validation images: {names}."
 

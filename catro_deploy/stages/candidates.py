@@ -13,7 +13,7 @@ from catro_deploy.agent.jobs import FactsJob, Job, R
 from catro_deploy.agent.results import FactsResult
 from catro_deploy.assessment.basis import Basis, Limits, basis_of
 from catro_deploy.calibration import load_int8_recipe, load_latency_protocol
-from catro_deploy.data.base import MemorySplit, Subset
+from catro_deploy.data.base import MemorySplit, Subset, is_unlabelled
 from catro_deploy.data.pixels import normalise
 from catro_deploy.errors import DataError
 from catro_deploy.files import write_text
@@ -30,7 +30,7 @@ from catro_deploy.stages.integers import Int8Images, Int8Job, calibration_sample
 from catro_deploy.stages.logits import dataset_of, logits_errand, logits_on_device, packed
 from catro_deploy.stages.qat import qat
 from catro_deploy.stages.served import model_of
-from catro_deploy.statistics.agreement import agreement_of
+from catro_deploy.statistics.agreement import accuracy_of, agreement_of
 from catro_deploy.statistics.divergence import scaled_kl_nats
 from catro_deploy.targets import Target
 from catro_deploy.toml import toml_value
@@ -179,7 +179,7 @@ class Candidates:
         }
         job = bench_job(self._use, self._protocol, models)
         result = self._result(job, [model.file for model in models.values()])
-        found = agreement_of(self.own["original"], logits)
+        found, labels = agreement_of(self.own["original"], logits), self._validation.labels
         return Candidate(
             score=self.basis.score(logits),
             agreement=found.share,
@@ -187,6 +187,7 @@ class Candidates:
             speedup=speedup_of(result),
             us=result.pruned.p50_us,
             scaled_kl_nats=self.divergence(logits),
+            accuracy=None if is_unlabelled(labels) else accuracy_of(logits, labels),
         )
 
     def _keep_recipe(self, samples: MemorySplit, kept: Sequence[str] | None) -> None:

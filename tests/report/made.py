@@ -278,7 +278,7 @@ def make_variants(**changes: Any) -> Variants:
 
 def make_candidate(score: float = 0.98, ratio: float = 0.48) -> Candidate:
     """A candidate that takes ``ratio`` of 1000 microseconds."""
-    return Candidate(score, 0.97, 0.01, slower_by(ratio, 0.01), 1000 * ratio)
+    return Candidate(score, 0.97, 0.01, slower_by(ratio, 0.01), 1000 * ratio, accuracy=score)
 
 
 def make_runtimes() -> Runtimes:

@@ -9,7 +9,14 @@ from catro_deploy.records.sweep import CellRecord, StepTimes, SweepRecord
 from catro_deploy.report.cells import cell_figures, fronts
 from catro_deploy.report.fronts import front_chart
 from catro_deploy.report.sweep import cells_table, figure_words, ship_table, sweep_page, sweep_words
-from tests.report.made import make_bench, make_plan, make_report, make_verify
+from tests.report.made import (
+    make_bench,
+    make_candidate,
+    make_plan,
+    make_quantize,
+    make_report,
+    make_verify,
+)
 from tests.report.pages import Page
 from tests.sweep.figures import FIGURES
 
@@ -77,6 +84,22 @@ def test_figures_come_from_the_report_of_a_run():
     assert found.latency_ci95 == pytest.approx((found.original_ms / 2.1, found.original_ms / 1.9))
     unmeasured = cell_figures(make_report(make_plan(), None, None))
     assert (unmeasured.latency_ms, unmeasured.score) == (None, None)
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "agreement"])
+def test_a_quantised_cell_is_compared_by_its_accuracy_whatever_decided_its_precision(metric):
+    """fp32 cells have an accuracy on validation images, so the two can be compared only by that."""
+    candidates = {name: replace(make_candidate(), accuracy=0.91) for name in ("fp32", "int8")}
+    chosen = make_quantize(metric=metric, candidates=candidates)
+    found = cell_figures(make_report(make_plan(), make_verify(0.98, 0.96), make_bench(2.0, 1.9, 2.1), quantize=chosen))
+    assert found.decided_by == 0.91
+
+
+def test_without_validation_images_there_is_a_reason_why_none_is_recommended():
+    (front,) = fronts(sweep_of(replace(cell("a"), figures=replace(FIGURES, decided_by=None))))
+    assert ship_table([front]).rows[0][2] == "nothing: there are no validation images to decide on"
+    (front,) = fronts(sweep_of(cell("a", status="missed")))
+    assert ship_table([front]).rows[0][2] == "nothing: no measured cell met all requirements"
 
 
 def test_words_and_table_say_how_many_met_what_was_asked():
