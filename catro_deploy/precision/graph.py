@@ -2,7 +2,7 @@
 
 import copy
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,6 +18,7 @@ __all__ = [
     "layers_of",
     "pieces",
     "present",
+    "reading_only",
     "require_float",
     "sort_",
 ]
@@ -96,6 +97,24 @@ def layers_of(graph: Any) -> dict[str, str]:  # noqa: ANN401 - onnx.GraphProto
         named = [(node.input[1], ".weight"), (bias, ".bias")]
         layer = next((name.removesuffix(end) for name, end in named if name.endswith(end)), node.name)
         found[layer if layer not in found else node.name] = node.name
+    return found
+
+
+def reading_only(graph: Any, layers: Collection[str]) -> list[str]:  # noqa: ANN401 - as above
+    """Node names of the operators that are no layers and read only ``layers``, directly or through such operators.
+
+    The nodes of ``graph`` are in execution order.
+    """
+    names = {node: layer for layer, node in layers_of(graph).items()}
+    read: dict[str, set[str]] = {}
+    found = []
+    for node in graph.node:
+        sources = set[str]().union(*(read.get(name, set()) for name in node.input))
+        if node.name in names:
+            sources = {names[node.name]}
+        elif sources and sources.issubset(layers):
+            found.append(str(node.name))
+        read.update(dict.fromkeys(node.output, sources))
     return found
 
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from catro_deploy.precision.graph import importable_tools, layers_of, require_float, sort_
+from catro_deploy.precision.graph import importable_tools, layers_of, reading_only, require_float, sort_
 from catro_deploy.precision.ranges import Range
 
 __all__ = [
@@ -122,6 +122,8 @@ def quantised(
 ) -> Proto:
     """The float32 ``proto`` quantised in ``form``; the layers ``keep`` stay in float32, or all but ``only`` if given.
 
+    Operators that read only layers in float32, such as sums, stay in float32 as well.
+
     ``ranges`` are those of all its values. Weights have one scale per output channel or, without ``by_channel``, one
     for all; with ``narrow``, they have seven bits.
 
@@ -149,7 +151,7 @@ def quantised(
             activation_qType=QuantType.QInt8 if form.signed else QuantType.QUInt8,
             tensors_range=TensorsData(CalibrationMethod.MinMax, known),
             nodes_to_quantize=[nodes[layer] for layer in only],
-            nodes_to_exclude=[nodes[layer] for layer in keep],
+            nodes_to_exclude=[*(nodes[layer] for layer in keep), *reading_only(copy.graph, keep)],
             op_types_to_quantize=list(form.operators),
             extra_options=options,
         )

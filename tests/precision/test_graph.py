@@ -2,7 +2,7 @@ import copy
 
 import onnx
 
-from catro_deploy.precision.graph import layers_of, pieces, sort_
+from catro_deploy.precision.graph import layers_of, pieces, reading_only, sort_
 from tests.precision.nets import images, network, run
 
 
@@ -11,6 +11,21 @@ def test_layers_are_named_after_their_modules():
     found = list(layers_of(network("cifar_resnet20").graph))
     assert (found[0], found[1], found[-1]) == ("conv1", "layer1.0.conv1", "fc")
     assert len(found) == len(set(found)) == 22
+
+
+def test_operators_between_layers_belong_to_the_layers_that_they_read():
+    graph = network("concat").graph
+    types = {node.name: node.op_type for node in graph.node}
+
+    def reading(*layers):
+        return [types[name] for name in reading_only(graph, layers)]
+
+    assert "Concat" in reading("left", "right")
+    assert "Concat" not in reading("left")
+    assert "Concat" not in reading("stem", "left", "last")
+    assert reading() == []
+    everything = [node.name for node in graph.node if node.name not in layers_of(graph).values()]
+    assert reading_only(graph, list(layers_of(graph))) == everything
 
 
 def test_nodes_in_any_order_are_put_into_theirs_and_idle_ones_go():

@@ -155,6 +155,15 @@ def test_layers_are_kept_or_alone(form):
     assert relative_error(kept, "concat") <= relative_error(in_form("concat", form), "concat") * 1.5
 
 
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_with_all_layers_kept_nothing_is_quantised(name, form):
+    """Sums, concatenations and poolings between layers in floating point stay in floating point as well."""
+    found = in_form(name, form, keep=tuple(layers_of(network(name).graph)))
+    assert of_type(found, "QuantizeLinear", "DequantizeLinear") == []
+    np.testing.assert_allclose(run(found, images(2)), run(network(name), images(2)), rtol=1e-5, atol=1e-5)
+
+
 def test_weights_of_seven_bits_and_scales_of_a_whole_layer():
     narrow = constants(in_form("concat", X86, narrow=True))
     assert max(abs(values).max() for values in narrow.values() if values.dtype == np.int8 and values.ndim == 4) <= 64
