@@ -32,7 +32,8 @@ def variants(settings: Settings, run: RunFolder, progress: Progress) -> Variants
         TargetError: the target cannot be measured from here.
         SettingsError: the budget is not measured.
         DataError: there are no validation images.
-        MissedError: no network of any variant meets its budget; variants.json is not written.
+        MissedError: no network of any variant meets the budget, and none that meets another one is within the allowed
+            loss; variants.json is not written.
     """
     require_comparable(settings)
     original, knobs = open_original(settings), settings.search.knobs
@@ -63,14 +64,9 @@ def _searched(
         one = Halving(asked, run, held_out, progress, available, limit_s).run()
         ended.append(one)
         found.append([_variant(tried, changes | with_budget(tried.changes, asked, available)) for tried in one.tried])
-    met = [of for of in found if of[0].kl_nats]
-    if not met:
-        several = ", ".join(filter(None, [own, *budgets]))
-        raise MissedError(
-            f"No network of {sum(map(len, found))} variants meets the budget {several}.",
-            "Allow more (--budget), or run without --search to see what stays.",
-        )
-    best = _chosen([of[0] for of in met], held_out.basis, settings.verify.max_drop)
+    best = _chosen([of[0] for of in found], held_out.basis, settings.verify.max_drop)
+    if best is None:
+        raise _missed(own, [of[0] for of in found], sum(map(len, found)))
     record = Variants(
         variants=(best, *(one for of in found for one in of if one is not best)),
         validation_images=len(held_out.images.labels),
@@ -87,10 +83,28 @@ def _variant(tried: TriedVariant, changes: dict[str, str]) -> Variant:
     return Variant(**own | {"changes": changes})
 
 
-def _chosen(best: Sequence[Variant], basis: Basis, allowed: float | None) -> Variant:
-    """Of the ``best`` variants of the budgets, the fastest that loses no more than is ``allowed``; else the first."""
-    if allowed is None or len(best) == 1:
-        return best[0]
-    limits = basis.limits(basis.original_score, 0.0, allowed)
-    kept = [one for one in best if basis.keeps(basis.recorded_score(one) or 0.0, one.kl_nats[-1], limits)]
-    return min(kept, key=lambda one: one.speedup.ratio if one.speedup else 1.0) if kept else best[0]
+def _chosen(best: Sequence[Variant], basis: Basis, allowed: float | None) -> Variant | None:
+    """Of the ``best`` variants of the budgets, the fastest that loses no more than is ``allowed``; else the first.
+
+    None if that would be the first, and it does not meet its budget.
+    """
+    if allowed is not None and len(best) > 1:
+        limits = basis.limits(basis.original_score, 0.0, allowed)
+        met = [one for one in best if one.kl_nats]
+        kept = [one for one in met if basis.keeps(basis.recorded_score(one) or 0.0, one.kl_nats[-1], limits)]
+        if kept:
+            return min(kept, key=lambda one: one.speedup.ratio if one.speedup else 1.0)
+    return best[0] if best[0].kl_nats else None
+
+
+def _missed(own: str, best: Sequence[Variant], tried: int) -> MissedError:
+    """The error for a budget ``own`` that no network meets; ``best`` are the best variants of all budgets."""
+    met = [one.changes[BUDGET] for one in best if one.kl_nats]
+    several = ", ".join([own, *(one.changes[BUDGET] for one in best[1:] if not one.kl_nats)])
+    problem = f"No network of {tried} variants meets the budget {several}."
+    if not met:
+        return MissedError(problem, "Allow more (--budget), or run without --search to see what stays.")
+    return MissedError(
+        f"{problem} Networks were found for {', '.join(met)}.",
+        f"Continue with one of these, whose finished prunings are reused: --budget {met[0]}",
+    )

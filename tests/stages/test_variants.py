@@ -78,6 +78,25 @@ def test_the_fastest_budget_is_taken_that_keeps_the_accuracy(halving, max_drop, 
     assert len(found.variants) == 6
 
 
+@pytest.mark.parametrize(("max_drop", "met"), [(None, "0.35x"), (0.1, "0.35x")])
+def test_another_budget_does_not_replace_one_that_cannot_be_met(halving, run, max_drop, met):
+    """Unless the other one keeps the accuracy, which is what a search with an allowed loss is for."""
+
+    def lost(changes, step):
+        return 0.5 if changes.get("prune.budget") == met else None
+
+    with pytest.raises(MissedError, match=rf"meets the budget 0\.5x, 0\.25x\. Networks were found for {met}\."):
+        halving(lost, settings_of(max_drop=max_drop, **SEVERAL))
+    assert not run.variants.exists()
+
+
+def test_a_budget_that_cannot_be_met_does_not_matter_if_another_keeps_the_accuracy(halving):
+    found, _ = halving(
+        lambda changes, step: 0.5 if "prune.budget" in changes else None, settings_of(max_drop=1.0, **SEVERAL)
+    )
+    assert found.variants[0].changes["prune.budget"] in ("0.35x", "0.25x")
+
+
 def test_the_time_is_shared_by_the_budgets(halving):
     _, diary = halving(losing(), settings_of(minutes=6, **SEVERAL | {"knobs": KNOBS}))
     assert [len([one for one in diary if one[2:] == end]) for end in ((), ("0.35x",), ("0.25x",))] == [2, 2, 2]
