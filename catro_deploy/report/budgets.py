@@ -16,6 +16,7 @@ __all__ = [
     "amount_words",
     "asked_words",
     "budget_figures",
+    "missed_list",
     "missed_words",
     "planned_figures",
     "share_words",
@@ -49,16 +50,23 @@ def planned_figures(plan: Plan) -> tuple[BudgetFigures, ...]:
 
 def missed_words(figures: Sequence[BudgetFigures], uses: Sequence[Use]) -> str:
     """The missed budgets of these ``uses`` in words, the one missed by most first; empty if none is missed."""
-    missed = [one for one in figures if one.use in uses and one.outcome == "missed"]
-    missed.sort(key=lambda one: -(one.share or 0.0))
+    missed = _missed([one for one in figures if one.use in uses])
     if not missed:
         return ""
-    words = [
-        f"{asked_words(one)}: {amount_words(one.measured, one.use)} of {amount_words(one.most, one.use)}"
-        for one in missed
-    ]
     binds = "" if len(figures) == 1 else f" {asked_words(missed[0])} binds."
-    return f"Not met, measured: {'; '.join(words)}.{binds}"
+    return f"Not met, measured: {missed_list(missed)}.{binds}"
+
+
+def missed_list(figures: Sequence[BudgetFigures]) -> str:
+    """The missed budgets with the used and the allowed amount, the one missed by most first."""
+    return "; ".join(
+        f"{asked_words(one)}: {amount_words(one.measured, one.use)} of {amount_words(one.most, one.use)}"
+        for one in _missed(figures)
+    )
+
+
+def _missed(figures: Sequence[BudgetFigures]) -> list[BudgetFigures]:
+    return sorted((one for one in figures if one.outcome == "missed"), key=lambda one: -(one.share or 0.0))
 
 
 def asked_words(one: BudgetFigures) -> str:

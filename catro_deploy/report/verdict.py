@@ -4,6 +4,7 @@ from catro_deploy.records import LatencyPlan, Speedup
 from catro_deploy.records.budgets import BudgetUsed
 from catro_deploy.records.figures import LatencyFigures, Verification
 from catro_deploy.records.report import Report
+from catro_deploy.report.budgets import missed_list
 from catro_deploy.report.wording import (
     change_interval,
     count,
@@ -30,7 +31,7 @@ OUTCOMES = {
 def verdict(report: Report) -> str:
     """One sentence that claims no more than the figures of ``report`` support."""
     speed = _speed(report.speedup) if report.speedup else _not_measured(report)
-    parts = [f"{speed}, {_accuracy(report)}", *_budget(report)]
+    parts = [f"{speed}, {_accuracy(report)}", *_budget(report), *_other_budgets(report)]
     if report.verification and not report.verification.passed:
         parts.append("verification FAILED")
     if reason := invalid_original(report):
@@ -47,7 +48,8 @@ def validity(report: Report) -> str:
         return f"The figures are incomplete: nothing was measured on {report.target}."
     if not _exported_rightly(verification):
         return "The figures are NOT valid: the exported networks do not compute what PyTorch computes."
-    missed = "" if verification.passed else ", and miss the request"
+    over = any(one.outcome == "missed" for one in (report.budget_used, *report.budgets))
+    missed = ", and miss the request" if over or not verification.passed else ""
     return f"The figures are valid{missed}. Keep in mind:"
 
 
@@ -154,3 +156,12 @@ def _budget(report: Report) -> list[str]:
             "missed": f"OVER BUDGET: {measured}, measured, where {report.budget} was requested",
         }[used.outcome]
     ]
+
+
+def _other_budgets(report: Report) -> list[str]:
+    """The outcome of all budgets after the first; empty if there are none or their outcome is not known."""
+    others = report.budgets[1:]
+    if words := missed_list(others):
+        return [f"OVER BUDGET: {words}"]
+    met = all(one.outcome == "met" for one in report.budgets)
+    return [f"all {len(report.budgets)} budgets met"] if others and met else []

@@ -1,5 +1,6 @@
 """All budgets of a run, as far as they were measured, computed by hand."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -7,10 +8,12 @@ import pytest
 from catro_deploy.records import Budget, BudgetPlan, Soak
 from catro_deploy.records.bench import Energy, EnergyUse, SoakWindow
 from catro_deploy.report.budgets import asked_words, budget_figures, missed_words, planned_figures
+from catro_deploy.report.cards import cards
 from catro_deploy.report.code import reproduce_code
 from catro_deploy.report.latency import budget_used
 from catro_deploy.report.latency_tables import budgets_table
-from tests.report.made import make_bench, make_latency, make_plan, make_report, make_shipped
+from catro_deploy.report.verdict import validity
+from tests.report.made import make_bench, make_latency, make_plan, make_report, make_shipped, make_verify
 
 MEDIAN = BudgetPlan("0.5x", "latency", 400.0, 800.0, 395.0, 390.0, binding=True)
 TAIL = BudgetPlan("900us@p99", "latency", 900.0, 1600.0, 790.0, 800.0, binding=False)
@@ -111,3 +114,23 @@ def test_the_command_that_repeats_it_has_all_budgets():
     code = reproduce_code(make_report(plan=plan_with(MEDIAN, SIZE, settings=settings)))
     assert "--budget '0.5x, 900us@p99' --max-size 300kB" in code
     assert "--max-memory" not in code
+
+
+def test_headline_and_card_cover_all_budgets():
+    """The median is met at 0.49x of 2,000 us; the second budget allows a fifth of what is measured."""
+    bench, verify = make_bench(2.05, 2.04, 2.06), make_verify(0.98, 0.98)
+    loose, tight = (replace(TAIL, budget=budget) for budget in ("1000000us@p99", "1us@p99"))
+    met, missed = (
+        make_report(plan_with(MEDIAN, other), verify, bench, shipped=make_shipped()) for other in (loose, tight)
+    )
+    assert met.verdict.endswith("; all 2 budgets met")
+    assert validity(met) == "The figures are valid. Keep in mind:"
+    assert re.search(r"; budget 0\.5x met: .*; OVER BUDGET: 1us@p99 of latency: .* of 1\.0 us$", missed.verdict)
+    assert validity(missed) == "The figures are valid, and miss the request. Keep in mind:"
+    (good,) = [card for card in cards(met) if card.name == "Budget 0.5x"]
+    (bad,) = [card for card in cards(missed) if card.name == "Budget 0.5x"]
+    assert (good.tone, bad.tone, bad.lines[-1]) == ("good", "bad", "MISSED: 1us@p99 of latency")
+
+
+def test_one_budget_is_named_once():
+    assert "budgets" not in make_report(plan_with(MEDIAN), make_verify(0.98, 0.98), make_bench()).verdict
