@@ -129,6 +129,9 @@ def _show_all(context: typer.Context, wanted: bool) -> None:
 def _by_section(values: dict[Flag, Any], others: Sequence[str]) -> Flags:
     flags: Flags = {}
     for flag, value in values.items():
+        if isinstance(value, list) and not any(map(str.strip, value)):  # often a shell variable that is not set
+            name = f"--{flag.name.replace('_', '-')}"
+            raise SettingsError(f"{name} is empty.", f"Give it a value, or leave {name} out.")
         for place in flag.settings:
             section, key = place.split(".")
             flags.setdefault(section, {})[key] = _members(section, key, value) if isinstance(value, list) else value

@@ -95,6 +95,14 @@ def test_a_flag_that_help_does_not_show_works(catro):
     assert "prune.d_min = 0 does not fit" in refused.stderr
 
 
+@pytest.mark.parametrize("flag", ["--budget", "--target", "--classes", "--search-budgets"])
+@pytest.mark.parametrize("value", ["", " "])
+def test_an_empty_flag_is_not_the_default(catro, flag, value):
+    refused = catro("run", flag, value)
+    assert refused.exit_code == 2
+    assert f"{flag} is empty." in refused.stderr
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
