@@ -20,7 +20,6 @@ MOST_REASONS, LEAST_SHARE = 3, 0.01
 # Sizes are predicted to within this factor.
 UNSURE = 1.1
 FLAGS = {"size": "--max-size", "memory": "--max-memory", "energy": "--max-energy"}
-OTHER_WAYS = "fewer channels per group (--d-min), or the removal of residual branches (--depth auto)."
 
 
 def what_stays(problem: Problem, costs: Mapping[str, float], whole: float, other: float = 0.0) -> str:
@@ -56,7 +55,7 @@ def require_attainable(axes: Sequence[Axis], smallest: Mapping[str, int], proble
         raise MissedError(
             f"The {_called(budget)} cannot be met: the smallest network with these settings needs "
             f"{_amount(least, budget)} (predicted), and {_amount(axis.most, budget)} are allowed.",
-            f"Allow more ({FLAGS.get(budget.use, '--budget')}), {OTHER_WAYS}",
+            _allow(f"Allow more ({FLAGS.get(budget.use, '--budget')})", problem),
         )
 
 
@@ -84,7 +83,7 @@ def best_of(
         raise MissedError(
             f"The budgets {_all(problem)} cannot be met together: by the predicted {names} no network with these "
             "settings meets all of them.",
-            f"Allow more of one of them, {OTHER_WAYS}",
+            _allow("Allow more of one of them", problem),
         )
     nearest = min(attempts, key=lambda attempt: attempt.most_used)
     if first is not None and solver is not None and len(axes) == 1 and len(problem.settings.budgets) == 1:
@@ -96,7 +95,7 @@ def best_of(
         f"The budgets {_all(problem)} were not met in {_rounds(attempts)}: {axis.name} binds. The nearest network "
         f"uses {nearest.most_used:.1%} of what is allowed of it (measured)"
         f"{_others(nearest, axes)}.",
-        f"Allow more of it ({_flag(axis.name)}), {OTHER_WAYS}",
+        _allow(f"Allow more of it ({_flag(axis.name)})", problem),
     )
 
 
@@ -141,8 +140,19 @@ def cannot(
     return MissedError(
         f"The budget {budget} cannot be met: the fastest network with these settings takes {us:.0f} us, {share:.3f} of "
         f"the original ({how}).{stays}",
-        f"{_suggestion(budget, us, share)}, {OTHER_WAYS}",
+        _allow(_suggestion(budget, us, share), problem),
     )
+
+
+def _allow(more: str, problem: Problem) -> str:
+    """A hint: ``more`` of a budget, or the settings that would allow smaller networks."""
+    settings, ways = problem.settings, [more]
+    if settings.d_min > 1:
+        ways.append(f"fewer channels per group (--d-min, now {settings.d_min})")
+    if settings.depth == "never":
+        ways.append("the removal of residual branches (--depth auto)")
+    *others, last = ways
+    return f"{', '.join(others)}, or {last}." if others else f"{last}."
 
 
 def _suggestion(budget: Budget, us: float, share: float) -> str:

@@ -13,7 +13,6 @@ def advice_on(report: Report) -> str:
     in_int8 = verified is not None and verified.precision.pruned == "int8"
     if not fell or not measured or in_int8 or report.variants or report.search:
         return ""
-    return (
-        "Accuracy fell. Add --search to compare other settings at the same latency, such as int8, which leaves room "
-        "for more channels."
-    )
+    rejected = report.quantize is not None and "int8" in report.quantize.lost
+    example = "" if rejected else ", such as int8, which leaves room for more channels"
+    return f"Accuracy fell. Add --search to compare other settings at the same latency{example}."

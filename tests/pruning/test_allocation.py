@@ -108,7 +108,11 @@ def test_a_budget_that_only_depth_meets():
     assert deep.decide(f"{0.9 * least}x", deep.device()).widths["inner"] == 0
     with pytest.raises(MissedError, match=r"0\.\d+x") as caught:
         flat.decide(f"{0.9 * least}x", flat.device())
-    assert "--depth auto" in caught.value.hint
+    assert "--depth" not in caught.value.hint  # it is the default
+    assert caught.value.hint.endswith(", or fewer channels per group (--d-min, now 3).")
+    with pytest.raises(MissedError) as caught:
+        flat.decide(f"{0.9 * least}x", flat.device(), depth="never", d_min=1)
+    assert caught.value.hint.endswith(", or the removal of residual branches (--depth auto).")
 
 
 def test_groups_that_stay_are_counted_in_full():

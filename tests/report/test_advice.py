@@ -9,6 +9,7 @@ from tests.report.made import (
     make_bench,
     make_estimate,
     make_plan,
+    make_quantize,
     make_report,
     make_search,
     make_timed_plan,
@@ -27,6 +28,12 @@ def test_after_a_loss_a_search_is_advised():
     advice = advice_on(make_report(make_timed_plan(), verify(), make_bench()))
     assert "--search" in advice
     assert "int8" in advice
+
+
+def test_int8_is_no_example_once_it_was_rejected():
+    rejected = make_quantize(shipped="fp32", lost={"int8": "it takes 1.10 times as long as fp32"})
+    advice = advice_on(make_report(make_timed_plan(), verify(), make_bench(), quantize=rejected))
+    assert advice == "Accuracy fell. Add --search to compare other settings at the same latency."
 
 
 @pytest.mark.parametrize("change", [(-2.0, 0.0), (0.1, 0.3), None])
