@@ -26,7 +26,9 @@ from catro_deploy.transports.reach import require_reachable
 
 __all__ = ["decide", "quantize"]
 
+NOT_FASTER = "it is not measurably faster"
 NOTHING_LEFT = "no part of it can be quantised within the limits"
+ALLOW = "Allow more with [quantize] max_drop. "
 EVERY: tuple[Precision, ...] = ("fp32", "fp16", "int8")
 
 
@@ -76,9 +78,11 @@ def quantize(settings: Settings, run: RunFolder, progress: Progress) -> Quantize
     )
     save(record, run)
     if asked not in (AUTO, shipped):
+        (other,) = others
+        allow = "" if other in measured and _is_within(measured[other], basis, limits) else ALLOW
         raise MissedError(
-            f"{asked} is not shipped: {lost[others[0]]}. The pruned network is served in {shipped}.",
-            f"All figures are in {run.quantize}. Allow more with [quantize] max_drop, or: --precision auto",
+            f"{asked} is not shipped: {lost[other]}. The pruned network is served in {shipped}.",
+            f"All figures are in {run.quantize}. {allow}To serve the fastest precision: --precision auto",
         )
     return record
 
@@ -96,10 +100,13 @@ def decide(
     for name, one in candidates.items():
         if name == own:
             continue
-        if not basis.keeps(one.score, one.scaled_kl_nats, limits):
+        if not _is_within(one, basis, limits):
             lost[name] = _too_much_lost(one, basis, limits)
         elif one.speedup.ci95[0] <= mine.speedup.ci95[1]:
-            lost[name] = f"it takes {mine.speedup.median / one.speedup.median:.2f} times as long as {own}"
+            longer = mine.speedup.median / one.speedup.median
+            times = f"{longer:.2f} times as long as {own}"
+            overlap = one.speedup.ci95[1] >= mine.speedup.ci95[0]
+            lost[name] = f"{NOT_FASTER} ({times}, within the noise)" if overlap else f"it takes {times}"
     left = [name for name in candidates if name != own and name not in lost]
     best = min(left, key=lambda name: candidates[name].speedup.ratio, default=own)
     for name in [*left, own]:
@@ -107,6 +114,10 @@ def decide(
             longer = candidates[best].speedup.median / candidates[name].speedup.median
             lost[name] = f"it takes {longer:.2f} times as long as {best}"
     return best, lost
+
+
+def _is_within(one: Candidate, basis: Basis, limits: Limits) -> bool:
+    return basis.keeps(one.score, one.scaled_kl_nats, limits)
 
 
 def _too_much_lost(one: Candidate, basis: Basis, limits: Limits) -> str:

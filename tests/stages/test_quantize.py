@@ -81,7 +81,9 @@ def test_nor_is_one_that_is_not_shown_to_be_faster():
     found = {"fp16": candidate(0.5), "int8": candidate(0.49)}
     shipped, lost = decided(found, "fp16", 0)
     assert shipped == "fp16"
-    assert "0.98 times as long" in lost["int8"]
+    assert lost["int8"] == "it is not measurably faster (0.98 times as long as fp16, within the noise)"
+    slower = decided({"fp16": candidate(0.5), "int8": candidate(0.6)}, "fp16", 0)[1]
+    assert slower["int8"] == "it takes 1.20 times as long as fp16"
 
 
 def test_of_two_that_are_faster_the_slower_says_why():
