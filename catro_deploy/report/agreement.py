@@ -85,7 +85,8 @@ def agreement_chart(agreement: AgreementFigures) -> str:
 def basis_warnings(verify: Verify | None, search: Search | None, quantize: Quantize | None) -> list[str]:
     """Warnings about the images that the budget or the precision was chosen on."""
     found = []
-    decisions: tuple[tuple[str, Decision | None], ...] = (("budget", search), ("precision", quantize))
+    chosen = quantize if quantize and quantize.asked != quantize.own else None
+    decisions: tuple[tuple[str, Decision | None], ...] = (("budget", search), ("precision", chosen))
     for what, decision in decisions:
         known = decision.original_validation_accuracy if decision else None
         if decision is None or known is None:

@@ -13,6 +13,7 @@ from catro_deploy.report.tables import summary_table
 from tests.report.made import (
     make_agreement,
     make_bench,
+    make_candidate,
     make_plan,
     make_quantize,
     make_report,
@@ -96,6 +97,9 @@ def test_a_choice_by_agreement_is_a_warning_and_is_compared_with_test_images():
     )
     without = {"metric": "agreement", "metric_reason": "no labels", "original_validation_accuracy": None}
     assert basis_warnings(make_unlabelled(), make_search(**without), make_quantize(**without)) == []
+    alone = {"asked": "fp32", "shipped": "fp32", "candidates": {"fp32": make_candidate()}}
+    nothing_to_choose = make_quantize(**BY_AGREEMENT, **alone)
+    assert basis_warnings(make_verify(), None, nothing_to_choose) == []
 
 
 def test_validation_images_that_were_far_easier_than_test_images_are_a_warning():
