@@ -1,5 +1,6 @@
 """The start of pruning and profiling: the trained network with the logits of the wanted classes, and its data."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from catro_deploy.data.base import Dataset
 from catro_deploy.errors import CheckpointError, DataError
 from catro_deploy.graph.coupling.trace import find_head
 from catro_deploy.models import build_model
-from catro_deploy.models.checkpoint import load_checkpoint
+from catro_deploy.models.checkpoint import load_checkpoint, training_record
 from catro_deploy.models.classes import checkpoint_classes, count_logits
 from catro_deploy.models.imagenet import IMAGENET_CLASSES
 from catro_deploy.models.logits import logits_of
@@ -20,6 +21,7 @@ from catro_deploy.settings import Settings
 from catro_deploy.settings.section import IMAGENET
 from catro_deploy.stages.images import classes_with_images, open_images_of
 from catro_deploy.stages.sizes import sized
+from catro_deploy.toml import toml_value
 from catro_deploy.training.trainable import require_trainable
 
 __all__ = ["Original", "open_original"]
@@ -46,6 +48,9 @@ def open_original(settings: Settings) -> Original:
     dataset = open_images_of(settings, size)
     if not dataset.classes:
         dataset = with_class_names(dataset, checkpoint_classes(chosen.name, chosen.checkpoint), settings.data)
+    recorded = training_record(chosen.checkpoint)
+    if recorded is not None:
+        _require_recorded_order(settings, dataset, recorded.classes)
     wanted = resolve_classes(dataset.classes, dataset.groups, settings.prune.classes or classes_with_images(dataset))
     model = build_model(chosen.name, len(dataset.classes))
     try:
@@ -74,6 +79,22 @@ def open_original(settings: Settings) -> Original:
     return with_classes(whole, wanted, images)
 
 
+def _require_recorded_order(settings: Settings, dataset: Dataset, recorded: Sequence[str]) -> None:
+    """Check that no class has another index than in the training of the checkpoint, whose classes are ``recorded``.
+
+    Raises:
+        DataError: one has. If classes were added or removed, the network would call most images by a wrong name.
+    """
+    places = {name: index for index, name in enumerate(recorded)}
+    for index, name in enumerate(dataset.classes):
+        if places.get(name, index) != index:
+            raise DataError(
+                f"{name!r} is class {places[name]} of {settings.model.checkpoint}, as its training recorded, but class "
+                f"{index} of {dataset.name}.",
+                f"Name the classes in the order of the logits: [model] classes = {toml_value(list(recorded))}",
+            )
+
+
 def _require_matching_logits(settings: Settings, dataset: Dataset, logits: int) -> None:
     """Explain a checkpoint of a network with another number of classes, ``logits``, than the dataset.
 
@@ -82,7 +103,12 @@ def _require_matching_logits(settings: Settings, dataset: Dataset, logits: int) 
     """
     if logits == len(dataset.classes):
         return
-    known = f'"{IMAGENET}"' if logits == IMAGENET_CLASSES else '"names.txt" (one per line, in the order of the logits)'
+    if (recorded := training_record(settings.model.checkpoint)) is not None:
+        known = toml_value(list(recorded.classes))
+    elif logits == IMAGENET_CLASSES:
+        known = f'"{IMAGENET}"'
+    else:
+        known = '"names.txt" (one per line, in the order of the logits)'
     source = "[model] classes name" if settings.model.classes is not None else f"{dataset.name} has"
     raise DataError(
         f"{settings.model.checkpoint} is of a network with {logits} classes; {source} {len(dataset.classes)}.",

@@ -1,0 +1,50 @@
+"""The classes of the images are those that the checkpoint was trained on, in the same order."""
+
+from pathlib import Path
+
+import pytest
+
+from catro_deploy.errors import DataError
+from catro_deploy.models import build_model
+from catro_deploy.models.checkpoint import RECORD_KEY, save_weights
+from catro_deploy.records.files import record_text
+from catro_deploy.settings import load_settings
+from catro_deploy.stages.original import open_original
+from tests.report.made import make_trained
+from tests.tiny import CLASSES
+
+MODEL = "tests.tiny:network"
+FIRST, SECOND, *OTHERS = CLASSES
+
+
+@pytest.fixture
+def open_recorded(tiny):
+    """Open the network of a checkpoint whose training recorded these classes."""
+
+    def open_it(*classes):
+        record = record_text(make_trained(classes=classes))
+        save_weights(build_model(MODEL, len(classes)), Path("recorded.safetensors"), {RECORD_KEY: record})
+        return open_original(load_settings(Path("catro.toml"), {"model": {"checkpoint": "recorded.safetensors"}}))
+
+    return open_it
+
+
+def test_the_recorded_classes_in_their_order_are_accepted(open_recorded):
+    assert open_recorded(*CLASSES).classes == tuple(CLASSES)
+
+
+def test_renamed_classes_are_accepted(open_recorded):
+    assert open_recorded("renamed", SECOND, *OTHERS).classes == tuple(CLASSES)
+
+
+def test_a_class_with_another_index_is_refused(open_recorded):
+    """A folder was renamed, so that the folders are in another order than the logits."""
+    with pytest.raises(DataError, match=f"'{FIRST}' is class 1 of .*, but class 0 of") as caught:
+        open_recorded("a name before", FIRST, *OTHERS)
+    assert f'[model] classes = ["a name before", "{FIRST}"' in caught.value.hint
+
+
+def test_of_a_missing_class_the_recorded_ones_are_named(open_recorded):
+    with pytest.raises(DataError, match=f"{len(CLASSES) + 1} classes") as caught:
+        open_recorded(*CLASSES, "one more")
+    assert '"one more"]' in caught.value.hint
