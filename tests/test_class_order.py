@@ -52,7 +52,7 @@ def accuracy(file, classes, data):
         ("down,mine,down", ("down", "even", "across")),
     ],
 )
-def test_the_shipped_network_predictions_in_the_order_typed(work, typed, classes):
+def test_the_outputs_of_the_shipped_network_are_in_the_order_typed(work, typed, classes):
     done = command("run", "--classes", typed, "--epochs", "2")
     (path,) = (work / "runs").iterdir()
     assert done.exit_code == exit_code_of(path), done.stderr

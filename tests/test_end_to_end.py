@@ -213,7 +213,7 @@ def test_a_killed_fine_tuning_resumes_from_its_last_epoch(unbroken, tmp_path):
     assert hashes(folder)["weights.safetensors"] == hashes(unbroken)["weights.safetensors"]
 
 
-def test_loaded_from_the_run_folder_it_predictions_to_the_bit_as_in_memory(tiny, monkeypatch):
+def test_loaded_from_the_run_folder_it_computes_the_same_to_the_bit_as_in_memory(tiny, monkeypatch):
     in_memory = []
 
     def remember(network, path, metadata):

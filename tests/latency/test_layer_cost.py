@@ -79,7 +79,7 @@ def test_a_layer_that_no_group_touches_is_constant():
     assert (found.constant, found.pair) == (16 + 3 + 400, {})
 
 
-def test_an_prediction_is_kept():
+def test_an_answer_is_kept():
     asked = []
 
     def slow(layer: Layer, in_width: float, out_width: float) -> float:

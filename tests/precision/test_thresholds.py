@@ -1,4 +1,4 @@
-"""Ranges from histograms: by definition, by brute force, and where the prediction is known."""
+"""Ranges from histograms: by definition, by brute force, and where the answer is known."""
 
 import numpy as np
 import pytest

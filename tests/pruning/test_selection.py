@@ -1,4 +1,4 @@
-"""Choosing channels on networks where the right prediction is known."""
+"""Choosing channels on networks where the right answer is known."""
 
 import math
 

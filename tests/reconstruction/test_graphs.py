@@ -1,4 +1,4 @@
-"""The two graphs: one that outputs as the original does, and one of the cut network under the same names."""
+"""The two graphs: one that computes what the original does, and one of the cut network under the same names."""
 
 import copy
 
@@ -16,7 +16,7 @@ from tests.reconstruction.networks import KINDS, SHAPE, Stream, deviation, image
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_original_outputs_as_the_network_and_the_cut_as_the_pruned_one(kind):
+def test_the_original_computes_what_the_network_does_and_the_cut_what_the_pruned_one_does(kind):
     model = randomised(KINDS[kind]())
     batches, keeps = images(8), keeps_for(model)
     original = OriginalGraph.of(model, SHAPE)

@@ -1,4 +1,4 @@
-"""A network run from some place on outputs as the whole network does."""
+"""A network run from some place on computes what the whole network does."""
 
 import pytest
 import torch
@@ -47,7 +47,7 @@ def test_places_may_be_passed_over_and_weights_behind_may_change():
 
 
 @pytest.mark.parametrize("limit", [2**30, 0])
-def test_copies_without_a_branch_output_from_there_as_from_the_images(limit):
+def test_copies_without_a_branch_compute_the_same_from_there_as_from_the_images(limit):
     """Activations overwrite the kept streams in this network."""
     model = randomised(Written())
     original, batches = OriginalGraph.of(model, SHAPE), images(5, batch=3)

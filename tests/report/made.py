@@ -173,7 +173,7 @@ def make_agreement(share: float = 0.982, mean_kl_nats: float | None = 0.01234, *
 
 
 def make_unlabelled(**changes: Any) -> Verify:
-    """verify.json of 5,000 images without labels, 98.2% of which get the original's output."""
+    """verify.json of 5,000 images without labels, 98.2% of which get the original's prediction."""
     network = Accuracy(None, None, 1.0, 2e-6, ())
     unknown: dict[str, Any] = {"labelled": False, "original": network, "pruned": network, "accuracy_drop_points": None}
     return make_verify(**(unknown | changes))

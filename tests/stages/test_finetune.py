@@ -218,7 +218,7 @@ def without_labels(settings, size, channels):
     return dataclasses.replace(known, train=splits[0], validation=splits[1], test=splits[2])
 
 
-def test_images_without_labels_teach_by_the_originals_predictions_alone(settings, run):
+def test_images_without_labels_teach_by_the_originals_outputs_alone(settings, run):
     data = settings.data.model_copy(update={"name": "tests.stages.test_finetune:without_labels"})
     mixed = settings.model_copy(update={"data": data})
     with pytest.raises(SettingsError, match=r"distill = 0\.5\b[\s\S]*--epochs 0"):

@@ -60,7 +60,7 @@ def test_a_smaller_budget_is_further_from_the_original(screen):
 
 
 def test_a_size_is_compared_with_the_predictions_at_the_original_size(screen):
-    """A budget that the unpruned network meets at 8x8: what it then predictions differs only by the size."""
+    """A budget that the unpruned network meets at 8x8: what it then predicts differs only by the size."""
     assert screen(budget="1x", input_size=8)[0].kl_nats > screen(budget="1x", input_size=14)[0].kl_nats > 1e-4
 
 

@@ -13,7 +13,7 @@ def of_shares(*rows):
     return np.log(np.array(rows)).astype(np.float32)
 
 
-def test_what_it_takes_to_change_an_prediction_by_hand():
+def test_what_it_takes_to_change_a_prediction_by_hand():
     """The middle of 3/4 and 1/4 is 1/2; of 0.6, 0.3 and 0.1, that of the first two is 0.45, and the third stays."""
     first = 0.75 * math.log(1.5) + 0.25 * math.log(0.5)
     second = 0.6 * math.log(0.6 / 0.45) + 0.3 * math.log(0.3 / 0.45)

@@ -26,7 +26,7 @@ def lively(model: nn.Module) -> nn.Module:
 
 
 @pytest.mark.parametrize("name", ["cifar_resnet20", "torchvision:mobilenet_v2", "torchvision:densenet121"])
-def test_it_outputs_alike_with_less_normalisation(name):
+def test_it_computes_the_same_with_less_normalisation(name):
     torch.manual_seed(0)
     model = lively(build_model(name, 10)).double()
     images = torch.randn(3, 3, 32, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
