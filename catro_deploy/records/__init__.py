@@ -44,7 +44,7 @@ from catro_deploy.records.plan import (
     Staircase,
 )
 from catro_deploy.records.runtimes import RuntimeRow, Runtimes
-from catro_deploy.records.ship import Input, Port, Shipped, ShippedAlso
+from catro_deploy.records.ship import Input, Port, Shipped, ShippedAlso, ShippedFile
 from catro_deploy.records.stages import Missed, StageRecord, Stages
 from catro_deploy.records.trained import Trained
 from catro_deploy.records.variants import Screened, TriedVariant, Variant, Variants
@@ -126,6 +126,7 @@ __all__ = [
     "Sensitivity",
     "Shipped",
     "ShippedAlso",
+    "ShippedFile",
     "Slot",
     "Soak",
     "Speedup",

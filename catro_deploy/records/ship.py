@@ -6,7 +6,7 @@ from typing import Literal
 from catro_deploy.records.base import Number, Positive, PositiveCount, Record
 from catro_deploy.records.verify import Precision
 
-__all__ = ["Input", "Port", "Shipped", "ShippedAlso"]
+__all__ = ["Input", "Port", "Shipped", "ShippedAlso", "ShippedFile"]
 
 
 @dataclass(frozen=True)
@@ -62,12 +62,21 @@ class ShippedAlso:
 
 
 @dataclass(frozen=True)
+class ShippedFile:
+    """A file in the same folder."""
+
+    file: str
+    bytes: PositiveCount
+    sha256: str
+
+
+@dataclass(frozen=True)
 class Shipped(Record):
     """The network's file, in the same folder, and everything that its user needs to know; sizes are in bytes.
 
     ``output`` covers all classes; ``top`` are the outputs with the largest values and with their classes, if requested.
     ``memory_bytes`` is the peak memory of the feature maps, counted from the file. ``also`` holds the file for each
-    further target, keyed by the user's name for it.
+    further target, keyed by the user's name for it. ``ir`` holds graph and weights in the form that OpenVINO loads.
     """
 
     file: str
@@ -85,6 +94,7 @@ class Shipped(Record):
     memory_bytes: PositiveCount | None = None
     original_memory_bytes: PositiveCount | None = None
     also: dict[str, ShippedAlso] = field(default_factory=dict)
+    ir: tuple[ShippedFile, ...] = ()
 
     @property
     def largest_bytes(self) -> int:

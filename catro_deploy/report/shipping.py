@@ -12,8 +12,10 @@ CLASSES_SHOWN = 50
 def shipping_words(shipped: Shipped, folder: str = "ship") -> list[tuple[str, str]]:
     """Pairs of name and text for the content of model.json; the network's file is in ``folder``."""
     sizes = f"{kilobytes(shipped.bytes)}; the original: {kilobytes(shipped.original_bytes)}"
+    ir = ", ".join(f"{folder}/{one.file} ({kilobytes(one.bytes)})" for one in shipped.ir)
     return [
         ("ship", f"{folder}/{shipped.file} ({shipped.precision}, {sizes})"),
+        *([("for OpenVINO", ir)] if ir else []),
         ("input", _input_words(shipped.input)),
         ("outputs", _outputs_words(shipped)),
     ]

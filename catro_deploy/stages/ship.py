@@ -12,7 +12,7 @@ from catro_deploy.files import file_hash, replacing, write_text
 from catro_deploy.graph.onnx.footprint import footprint_of
 from catro_deploy.graph.onnx.ir import ir_of
 from catro_deploy.progress import Progress
-from catro_deploy.records import Input, Plan, Port, Precision, Shipped, ShippedAlso
+from catro_deploy.records import Input, Plan, Port, Precision, Shipped, ShippedAlso, ShippedFile
 from catro_deploy.report.budgets import budget_figures, missed_words
 from catro_deploy.report.code import infer_code
 from catro_deploy.runs.folder import RunFolder
@@ -70,6 +70,7 @@ def ship(settings: Settings, run: RunFolder, progress: Progress) -> Shipped:
         memory_bytes=memory,
         original_memory_bytes=whole,
         also={side.name: _also(side, *served[side.name]) for side in sides[1:]},
+        ir=tuple(ShippedFile(one.name, one.stat().st_size, file_hash(one)) for one in sources if one.suffix != ".onnx"),
     )
     save(shipped, run)
     write_text(folder / INFER, infer_code(shipped))

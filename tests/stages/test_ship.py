@@ -19,6 +19,7 @@ from catro_deploy.files import file_hash
 from catro_deploy.progress import Silent
 from catro_deploy.records import Port
 from catro_deploy.records.files import content_of
+from catro_deploy.report.shipping import shipping_words
 from catro_deploy.runs.plan import load_plan, save_plan
 from catro_deploy.runs.records import save
 from catro_deploy.stages.export import export
@@ -162,6 +163,12 @@ def test_for_openvino_the_network_is_shipped_as_ir_too(tmp_path):
     names = {"pruned.onnx", "pruned.xml", "pruned.bin", "model.json", "infer.py"}
     assert {path.name for path in run.shipped.parent.iterdir()} == names
     assert (content.file, content.runtime) == ("pruned.onnx", "openvino")
+    files = [run.shipped.parent / name for name in ("pruned.xml", "pruned.bin")]
+    assert [(one.file, one.bytes, one.sha256) for one in content.ir] == [
+        (file.name, file.stat().st_size, file_hash(file)) for file in files
+    ]
+    named = dict(shipping_words(content))["for OpenVINO"]
+    assert named == ", ".join(f"ship/{file.name} ({file.stat().st_size / 1000:,.1f} kB)" for file in files)
     ship(colours.settings(), run, Silent())
     assert not list(run.shipped.parent.glob("*.xml"))
 
