@@ -199,7 +199,7 @@ def _warnings(run: RunRecords) -> tuple[str, ...]:
         *filter(None, [run.unchecked]),
         *(plan.first_look.warnings if plan.first_look else ()),
         *(verify.problems if verify else ()),
-        *(_not_shipped(run.quantize) if run.quantize else ()),
+        *(_not_shipped(run.quantize, plan) if run.quantize else ()),
         *([kept_words(harmed)] if harmed else ()),
         *basis_warnings(verify, run.search, run.quantize),
         *few_image_warnings(verify),
@@ -211,11 +211,16 @@ def _warnings(run: RunRecords) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _not_shipped(quantize: Quantize) -> list[str]:
+def _not_shipped(quantize: Quantize, plan: Plan) -> list[str]:
     """A warning if the requested precision is not served, and the remarks from calibration."""
     remarks = [remark for how in quantize.made.values() for remark in how.remarks]
     reasons = [reason for precision, reason in quantize.lost.items() if precision == quantize.asked]
-    return [*(f"{quantize.asked} was requested and is not served: {reason}." for reason in reasons), *remarks]
+    timed = (
+        f" The widths were chosen by times in {quantize.asked}, so the prediction is of that; prune again with "
+        f"--precision {quantize.shipped} to use the whole budget."
+    )
+    after = timed if plan.latency else ""
+    return [*(f"{quantize.asked} was requested and is not served: {reason}.{after}" for reason in reasons), *remarks]
 
 
 def _versions() -> dict[str, str]:

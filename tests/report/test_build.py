@@ -7,7 +7,17 @@ from catro_deploy.records import Speedup
 from catro_deploy.records.figures import ClassFigures, MacsShare, Pair
 from catro_deploy.records.files import content_of, record_of, record_text
 from catro_deploy.records.report import Report
-from tests.report.made import CLASSES, make_bench, make_finetune, make_plan, make_report, make_samples, make_verify
+from tests.report.made import (
+    CLASSES,
+    make_bench,
+    make_finetune,
+    make_plan,
+    make_quantize,
+    make_report,
+    make_samples,
+    make_timed_plan,
+    make_verify,
+)
 
 
 def test_report_holds_the_records_figures_in_the_units_that_it_promises():
@@ -87,6 +97,14 @@ def test_problems_of_verify_come_before_warnings_of_bench_and_absent_fine_tuning
         "The pruned network was not fine-tuned: all figures are of the network right after pruning.",
     )
     assert report.verdict.endswith("; verification FAILED")
+
+
+def test_a_precision_that_is_not_served_is_named_with_what_the_prediction_is_of():
+    rejected = make_quantize(shipped="fp32", lost={"int8": "it takes 1.10 times as long as fp32"})
+    said = "int8 was requested and is not served: it takes 1.10 times as long as fp32."
+    (timed,) = [one for one in make_report(make_timed_plan(), quantize=rejected).warnings if one.startswith(said)]
+    assert timed.endswith("prune again with --precision fp32 to use the whole budget.")
+    assert said in make_report(make_plan(), quantize=rejected).warnings  # its budget is of multiply-accumulates
 
 
 def test_histogram_counts_every_call_once():
