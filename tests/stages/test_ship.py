@@ -173,6 +173,21 @@ def test_for_openvino_the_network_is_shipped_as_ir_too(tmp_path):
     assert not list(run.shipped.parent.glob("*.xml"))
 
 
+def test_the_program_skips_files_that_it_cannot_read_and_without_files_says_how_it_is_called(tmp_path):
+    run, _ = shipped(tmp_path)
+    image, *_ = photographs(tmp_path)
+    text = tmp_path / "text.png"
+    text.write_text("no image")
+    program = [sys.executable, str(run.shipped.parent / "infer.py")]
+    done = subprocess.run([*program, str(text), "missing.png", str(image)], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stdout.startswith(f"{image}: ")
+    assert [line.partition(" cannot be read: ")[0] for line in done.stderr.splitlines()] == [str(text), "missing.png"]
+    usage = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert (usage.returncode, usage.stdout) == (1, "")
+    assert usage.stderr.startswith("Classify images: python infer.py IMAGE ...")
+
+
 def test_for_tensorrt_the_program_says_what_to_use_on_the_device(tmp_path):
     run, _ = shipped(tmp_path, prune={"target": "jetson-orin"})
     text = (run.shipped.parent / "infer.py").read_text()
