@@ -93,9 +93,7 @@ def _here(
     home = cache_folder()
     with ExitStack() as stack:
         if isinstance(job, BenchJob | ProfileJob):
-            lock = alone(
-                home / "device.lock", f"process {os.getpid()}", lambda who: note(f"waiting: {who} is measuring here")
-            )
+            lock = alone(home / "device.lock", f"process {os.getpid()}", lambda who: note(_waiting(who)))
             try:
                 home.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(lock)
@@ -103,3 +101,14 @@ def _here(
                 problem = f"{home} could not be written: {error.strerror or error}."
                 raise StorageError(problem, "Set the variable CATRO_CACHE to another folder.") from None
         yield from job_events(job, Workspace(str(folder), str(home)), limit_s)
+
+
+def _waiting(who: str) -> str:
+    """What this process waits for: ``who``, such as ``process 7``, which may have been stopped by Ctrl-Z."""
+    pid = who.rpartition(" ")[2]
+    try:
+        state = Path("/proc", pid, "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except OSError:
+        state = ""
+    stopped = f", but is stopped; continue it (kill -CONT {pid}) or end it" if state == "T" else ""
+    return f"waiting: {who} is measuring here{stopped}"

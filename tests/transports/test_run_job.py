@@ -2,6 +2,8 @@
 
 import json
 import os
+import signal
+import subprocess
 import tarfile
 from pathlib import Path
 
@@ -36,20 +38,30 @@ def test_a_job_here_returns_its_result_and_reports_its_events(tmp_path):
     assert isinstance(run_job(HERE, DoctorJob("onnxruntime"), tmp_path, ()), DoctorResult)
 
 
-def test_what_is_timed_here_waits_for_another_process_that_times(tmp_path, monkeypatch):
+@pytest.mark.parametrize("stopped", [False, True])
+def test_what_is_timed_here_waits_for_another_process_that_times(tmp_path, monkeypatch, stopped):
     monkeypatch.setattr(locks, "POLL_S", 0.01)
     monkeypatch.setenv("CATRO_CACHE", str(tmp_path / "cache"))
     (tmp_path / "cache").mkdir()
     said, job = [], job_for(tmp_path, original={}, pruned={})
-    other = locks.locked(tmp_path / "cache" / "device.lock", "process 7")
+    sleeper = subprocess.Popen(["sleep", "60"])
+    if stopped:
+        sleeper.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, sleeper.pid, os.WSTOPPED)
+    other = locks.locked(tmp_path / "cache" / "device.lock", f"process {sleeper.pid}")
     assert other.__enter__()
 
     def note(text):
         said.append(text)
         other.__exit__(None, None, None)
 
-    assert isinstance(run_job(HERE, job, tmp_path, (), note=note), BenchResult)
-    assert said == ["waiting: process 7 is measuring here"]
+    try:
+        assert isinstance(run_job(HERE, job, tmp_path, (), note=note), BenchResult)
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+    hint = f", but is stopped; continue it (kill -CONT {sleeper.pid}) or end it" if stopped else ""
+    assert said == [f"waiting: process {sleeper.pid} is measuring here{hint}"]
 
 
 def test_the_agents_error_is_raised(tmp_path):
