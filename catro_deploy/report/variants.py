@@ -45,9 +45,9 @@ def variants_words(found: Variants) -> str:
     several = any(BUDGET in one.changes and TARGET not in one.changes for one in found.variants)
     text = (
         f"{count(len(found.variants))} variants were pruned to "
-        f"{'their budgets' if several else 'the budget'} by measurement, in "
-        f"{found.minutes:.0f} minutes. Their divergence from the original's outputs (KL, in nats) is shown untrained "
-        "and after each step of training; only the best of each step continue. Agreement and accuracy are those after "
+        f"{'their budgets' if several else 'the budget'} by measurement, in {found.minutes:.0f} min. Their divergence "
+        "from the original's outputs (KL, in nats, at the best common scale of the logits) is shown untrained and "
+        "after each step of training; only the best of each step continue. Agreement and accuracy are those after "
         f"the last step. All are on {count(found.validation_images)} validation images; the test images were not used. "
         "The one taken was then fine-tuned in full: the rest of this report is about it. To continue with another: "
         "--take and its number."
