@@ -7,13 +7,24 @@ from catro_deploy.records.variants import BUDGET, STEPS, TARGET
 from catro_deploy.report.tables import Table
 from catro_deploy.report.wording import count, nats, percent
 
-__all__ = ["variants_line", "variants_table", "variants_words"]
+__all__ = ["dominating", "variants_line", "variants_table", "variants_words"]
 
 
 def variants_line(found: Variants, number: int) -> str:
     """The variant that was taken, in one line."""
     taken = found.variants[number - 1]
     return f"variant {number} of {len(found.variants)}: {taken.name}; divergence {nats(taken.kl_nats[-1])}"
+
+
+def dominating(found: Variants) -> list[int]:
+    """Numbers of the variants that are faster and, after as many steps, nearer to the original than the first."""
+    first, *others = found.variants
+    return [
+        number
+        for number, one in enumerate(others, 2)
+        if one.speedup and first.speedup and one.speedup.ratio < first.speedup.ratio
+        if len(one.kl_nats) == len(first.kl_nats) and one.kl_nats[-1] < first.kl_nats[-1]
+    ]
 
 
 def variants_table(found: Variants, number: int) -> Table:

@@ -10,6 +10,7 @@ from catro_deploy.errors import MissedError
 from catro_deploy.progress import Progress
 from catro_deploy.records import TriedVariant, Variant, Variants
 from catro_deploy.records.variants import BUDGET
+from catro_deploy.report.variants import dominating
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.records import save
 from catro_deploy.settings import Settings
@@ -75,6 +76,8 @@ def _searched(
         screened=sum(one.screened for one in ended),
     )
     save(record, run)
+    for number in dominating(record):
+        progress.note(f"variant {number} is faster and nearer to the original than the one taken: --take {number}")
     return record
 
 

@@ -3,15 +3,23 @@
 import re
 from dataclasses import replace
 
+from catro_deploy.records import Variant
 from catro_deploy.report.html import to_html
 from catro_deploy.report.markdown import to_markdown
-from catro_deploy.report.variants import variants_line, variants_table, variants_words
+from catro_deploy.report.variants import dominating, variants_line, variants_table, variants_words
 from catro_deploy.report.variants_chart import variants_chart
-from tests.report.made import make_bench, make_report, make_timed_plan, make_variants, make_verify
+from tests.report.made import make_bench, make_report, make_timed_plan, make_variants, make_verify, slower_by
 
 
 def report(**changes):
     return make_report(make_timed_plan("0.5x"), make_verify(), make_bench(), variants=make_variants(), **changes)
+
+
+def test_variants_that_are_faster_and_nearer_than_the_first():
+    """Ratios and divergences by hand; a variant that was trained for fewer steps cannot be compared."""
+    tried = [(0.5, (0.9, 0.4)), (0.3, (0.8, 0.3)), (0.3, (0.9, 0.5)), (0.6, (0.7, 0.2)), (0.2, (0.1,))]
+    found = tuple(Variant({}, slower_by(ratio, 0.01), 0.4, kl, 0.97, 0.96, (60.0,)) for ratio, kl in tried)
+    assert dominating(make_variants(variants=(*found, Variant({"prune.worth": "scatter"})))) == [2]
 
 
 def test_each_variant_has_a_row_with_the_steps_that_it_reached():
