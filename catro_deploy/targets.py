@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError, model_validator
 
 from catro_deploy import resources
 from catro_deploy.errors import TargetError
@@ -85,7 +85,7 @@ class Target(BaseModel):
         "tensorrt", "pytorch",
     ]  # fmt: skip
     precision: Precision
-    threads: PositiveInt = 1
+    threads: PositiveInt = Field(1, le=1024)
     batch: PositiveInt
     transport: Literal["local", "ssh", "bundle", "none"] = "local"
     power_mode: str = ""

@@ -6,7 +6,7 @@ from catro_deploy.records import FrontPoint, Search
 from catro_deploy.report import svg
 from catro_deploy.report.agreement import METRICS, divergence_words, validation_heading
 from catro_deploy.report.tables import Table
-from catro_deploy.report.wording import change_interval, nats, percent, points
+from catro_deploy.report.wording import change_interval, loss_words, nats, percent, points
 
 __all__ = ["front_chart", "front_line", "front_table", "front_words"]
 
@@ -19,7 +19,7 @@ def front_line(search: Search) -> str:
     of_what = f" of {METRICS['agreement']}" if search.metric == "agreement" else ""
     return (
         f"budget {search.budget}: the smallest of {len(search.front)} tried that loses at most "
-        f"{search.max_drop:g} points{of_what}; {lost} on validation images after {_epochs(search)} of fine-tuning"
+        f"{loss_words(search.max_drop)}{of_what}; {lost} on validation images after {_epochs(search)} of fine-tuning"
     )
 
 
@@ -32,7 +32,7 @@ def front_words(search: Search) -> str:
     metric = METRICS[search.metric]
     return (
         f"{len(search.front)} budgets were tried for the smallest latency that loses at most "
-        f"{search.max_drop:g} points of {metric}. Each was pruned, measured and fine-tuned for {_epochs(search)} "
+        f"{loss_words(search.max_drop)} of {metric}. Each was pruned, measured and fine-tuned for {_epochs(search)} "
         f"only; its {metric} is on validation images, which are held out from the training set, {original}. The test "
         "images "
         f"were not used.{divergence_words(search)} The network of the budget kept, {search.budget}, was then "
@@ -104,7 +104,7 @@ def front_chart(search: Search) -> str:
         ("pruned", "within the allowed loss"),
         ("ring pruned", "beyond it"),
         ("ring original", "original"),
-        ("limit", f"{allowed:g} points allowed"),
+        ("limit", f"{loss_words(allowed)} allowed"),
     )
     described = "; ".join(f"{one.budget}: {points(-drop)} points" for one, _, drop in met)
     size = f"height:{TOP + HEIGHT + 44:g}px"

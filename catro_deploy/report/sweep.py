@@ -10,7 +10,7 @@ from catro_deploy.report.fronts import front_chart, short_name
 from catro_deploy.report.rendering import render
 from catro_deploy.report.shipping import kilobytes
 from catro_deploy.report.tables import Table
-from catro_deploy.report.wording import change_interval, minus, ms, percent, points
+from catro_deploy.report.wording import change_interval, loss_words, minus, ms, percent, points
 
 __all__ = ["cells_table", "figure_words", "sweep_page", "sweep_words"]
 
@@ -127,7 +127,7 @@ def _ship_words(max_drop: float | None) -> str:
     if max_drop is None:
         rule = "No loss limit was set (--max-drop): where several cells are not dominated, the choice is yours."
     else:
-        rule = f"Of the cells that met all requirements, the fastest that loses at most {max_drop:g} points."
+        rule = f"Of the cells that met all requirements, the fastest that loses at most {loss_words(max_drop)}."
     return f"{rule} Decided on validation images; scores are on test images, which no decision used."
 
 

@@ -2,6 +2,7 @@
 
 from catro_deploy.records import Plan
 from catro_deploy.report.verdict import prediction_word
+from catro_deploy.report.wording import loss_words
 
 __all__ = ["unchecked_words"]
 
@@ -17,7 +18,7 @@ def unchecked_words(plan: Plan, max_drop: float | None, *, can_be_added: bool) -
     else:
         ratio = latency.predicted_us / latency.original_us
         times = f"its latency ({ratio:.3f}x of the original's: {prediction_word(latency)}, not measured)"
-    drop = "" if max_drop is None else f"; max_drop, {max_drop:g} points, was not applied"
+    drop = "" if max_drop is None else f"; max_drop, {loss_words(max_drop)}, was not applied"
     found = (
         f"NOT CHECKED on {plan.target}, which cannot be reached from here: that the network runs there, its accuracy "
         f"there, {times}{drop}."

@@ -13,6 +13,7 @@ __all__ = [
     "flatten",
     "label",
     "large",
+    "loss_words",
     "minus",
     "ms",
     "nats",
@@ -46,6 +47,11 @@ def percent(fraction: float | None) -> str:
     while decimals < 8 and 0 < fraction < 1 and float(f"{fraction * 100:.{decimals}f}") in (0.0, 100.0):
         decimals += 1
     return f"{fraction * 100:.{decimals}f}%"
+
+
+def loss_words(points_: float) -> str:
+    """An allowed loss in percentage points: ``1 point``, ``0.5 points``."""
+    return f"{points_:g} point{'' if points_ == 1 else 's'}"
 
 
 def points(difference: float) -> str:

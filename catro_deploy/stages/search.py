@@ -17,7 +17,7 @@ from catro_deploy.errors import MissedError, SettingsError
 from catro_deploy.progress import Progress
 from catro_deploy.records import Budgets, FrontPoint, Search, TriedPoint
 from catro_deploy.report.agreement import METRICS, metric_words
-from catro_deploy.report.wording import nats, points
+from catro_deploy.report.wording import loss_words, nats, points
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
 from catro_deploy.runs.records import load_if_there, save
@@ -84,7 +84,7 @@ def search(settings: Settings, run: RunFolder, progress: Progress) -> Search:
     if found is None:
         raise MissedError(
             f"None of the budgets {', '.join(point.budget for point in tried)} keeps the {METRICS[basis.metric]} on "
-            f"validation images within {allowed:g} points after a short fine-tuning.",
+            f"validation images within {loss_words(allowed)} after a short fine-tuning.",
             f"{resolution_warning(len(basis.expected), allowed)} {TUNING} Or name a budget (--budget 0.9x).".strip(),
         )
     record = Search(

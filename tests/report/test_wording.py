@@ -20,6 +20,11 @@ def test_points_never_round_to_nothing(number, text):
     assert wording.points(number) == text
 
 
+@pytest.mark.parametrize(("loss", "text"), [(1.0, "1 point"), (0.5, "0.5 points"), (2.0, "2 points")])
+def test_one_point_is_singular(loss, text):
+    assert wording.loss_words(loss) == text
+
+
 @pytest.mark.parametrize(
     ("milliseconds", "text"),
     [(0.0123, "0.0123"), (0.6118, "0.612"), (1.849, "1.85"), (12.34, "12.3"), (1234.5, "1,234")],
