@@ -169,11 +169,17 @@ class PrunedModel:
             The path.
 
         Raises:
-            SettingsError: the opset is invalid, or raw pixels are to be normalised and the plan has no mean and std.
+            SettingsError: an argument is invalid, or raw pixels are to be normalised and the plan has no mean and std.
             ModelError: PyTorch or ONNX cannot express the network.
             NumericsError: ONNX Runtime computes different logits, or NaN.
             StorageError: the file could not be written.
         """
+        networks_by_name = {"pruned": self.model, "original": self.original}
+        if network not in networks_by_name:
+            raise SettingsError(
+                f"There is no network {network!r} to export.",
+                'Give "pruned" for the network as it is now, fine-tuned or not, or "original".',
+            )
         asked = {"opset": opset, "dynamic_batch": dynamic_batch, "input": input, "layout": layout, "output": output}
         asked["top_k"] = top_k
         settings = load_settings(None, {"export": asked}).export
@@ -184,7 +190,7 @@ class PrunedModel:
             )
         interface = Interface.of(settings, self.plan.mean, self.plan.std)
         export_onnx(
-            (self.model if network == "pruned" else self.original).cpu().eval(),
+            networks_by_name[network].cpu().eval(),
             self.plan.input_shape,
             Path(path),
             opset=settings.opset,

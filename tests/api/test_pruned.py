@@ -177,6 +177,13 @@ def test_raw_pixels_need_mean_and_std(pruned, tmp_path):
         unknown.export(tmp_path / "raw.onnx", input="uint8")
 
 
+@pytest.mark.parametrize("network", ["Pruned", "finetuned", None])
+def test_a_network_that_there_is_not_is_not_exported(pruned, tmp_path, network):
+    with pytest.raises(SettingsError, match=rf'{network!r}(?s:.)*"pruned"(?s:.)*"original"'):
+        pruned.export(tmp_path / "a.onnx", network=network)
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_is_unknown_of_the_images_is_not_in_the_file(tmp_path):
     pruned = catro_deploy.prune(lively(), loader(), **QUICK)
     with open_runner("onnxruntime", pruned.export(tmp_path / "a.onnx"), 1) as runner:
