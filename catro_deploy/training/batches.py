@@ -19,7 +19,7 @@ from catro_deploy.training.photos import mixed, per_image
 from catro_deploy.training.reading import read_ahead, read_batches, workers_for
 from catro_deploy.training.world import ALONE, World
 
-__all__ = ["Epochs", "SplitBatches", "seed_of"]
+__all__ = ["MIX", "ORDER", "Epochs", "SplitBatches", "seed_of"]
 
 # Streams of random numbers in an epoch; those of the processes follow.
 ORDER, LIGHT = 0, 1

@@ -1,4 +1,4 @@
-"""Training on batches of the caller's loader, which augments and normalises them."""
+"""Training on batches of the caller's loader, which augments and normalises its images."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,12 +12,14 @@ from catro_deploy.data.loader import Batch, Loader, WantedClasses, open_loader, 
 from catro_deploy.errors import DataError
 from catro_deploy.progress import Progress
 from catro_deploy.records import History, Plan
-from catro_deploy.settings import FinetuneSettings, follow_recipe
+from catro_deploy.settings import FinetuneSettings, OptimiserSettings, follow_recipe
 from catro_deploy.settings.labels import require_distillation
+from catro_deploy.training.batches import MIX, ORDER, seed_of
 from catro_deploy.training.compute import Hardware, choose_hardware
 from catro_deploy.training.features import features_of
 from catro_deploy.training.loop import Training, enough_memory
 from catro_deploy.training.objective import Objective
+from catro_deploy.training.photos import mixed
 from catro_deploy.training.trainable import require_trainable
 
 __all__ = ["LoaderBatches", "LoaderJob", "fit_loader", "loader_accuracy"]
@@ -29,17 +31,25 @@ class LoaderBatches:
     ``images`` is the number of images in one pass, ``steps`` the number of batches in an epoch, ``size`` the number of
     images in each. Images that do not fill a batch are skipped; if a later pass yields fewer images of the wanted
     classes, another pass fills the epoch. If the first batch has no labels, the loader is not ``labelled``: all images
-    are used, with the label UNKNOWN.
+    are used, with the label UNKNOWN. Mixup and CutMix mix the images within a batch, if ``settings`` request them.
     """
 
-    def __init__(self, loader: Loader, wanted: WantedClasses, image_shape: Sequence[int], hardware: Hardware) -> None:
+    def __init__(
+        self,
+        loader: Loader,
+        wanted: WantedClasses,
+        image_shape: Sequence[int],
+        hardware: Hardware,
+        settings: OptimiserSettings,
+    ) -> None:
         if isinstance(loader, Iterator):
             raise DataError(
                 f"The loader is a {type(loader).__name__}, which can be iterated only once; training needs several "
                 "passes.",
                 "Give a torch DataLoader, or a list of batches.",
             )
-        self._loader, self._wanted, self._image_shape, self._hardware = loader, wanted, image_shape, hardware
+        self._loader, self._wanted, self._image_shape = loader, wanted, image_shape
+        self._hardware, self._settings = hardware, settings
         opened = open_loader(loader)
         self.labelled = opened.labelled
         self.images = sum(len(labels) for _, labels in self._given(opened.batches))
@@ -53,9 +63,12 @@ class LoaderBatches:
         self.steps = self.images // self.size
 
     def epoch(self, number: int, first: int = 0) -> Iterator[Batch]:
-        """Images, float32 (n, c, h, w), and labels, int64 (n,), on the device; ``number`` is ignored."""
+        """Images and labels on the device, see ``Epochs``; ``number`` decides only how images are mixed."""
         device, memory_format = self._hardware.device, self._hardware.memory_format
-        for images, labels in islice(self._filled(), self.steps):
+        classes = len(self._wanted.indices) if self.labelled else 0
+        for step, (images, labels) in enumerate(islice(self._filled(), self.steps)):
+            seed = seed_of(self._settings.seed, number, ORDER, MIX, step)
+            images, labels = mixed(images, labels, classes, self._settings, seed)
             yield images.to(device=device, memory_format=memory_format), labels.to(device)
 
     def _given(self, loader: Loader) -> Iterator[Batch]:
@@ -93,7 +106,8 @@ class LoaderJob:
         validation: yields images for the accuracy after each epoch; None: no accuracy.
         wanted: the classes to use; images of others are skipped.
         plan: what was removed from the original; both loaders yield images of its ``input_shape``, of all classes.
-        settings: batch_size and augment are ignored, since the loader determines them; the recipe is followed.
+        settings: the recipe is followed; the size of batches and the augmentation of single images are ignored, since
+            the loader determines them.
         teacher: the original, which returns logits over the wanted classes; a copy is moved to the training device.
     """
 
@@ -140,7 +154,7 @@ def fit_loader(job: LoaderJob, progress: Progress) -> History:
         require_trainable(job.model, plan.input_shape)
     hardware = choose_hardware(job.model, settings.compute, settings.amp, plan.input_shape)
     with enough_memory('Let the loader give smaller batches, or train with compute="cpu".'):
-        batches = LoaderBatches(job.train, job.wanted, plan.input_shape, hardware)
+        batches = LoaderBatches(job.train, job.wanted, plan.input_shape, hardware, settings)
         if not batches.labelled:
             require_distillation(settings, settings.epochs)
         settings = settings.model_copy(update={"batch_size": batches.size})

@@ -79,16 +79,17 @@ def mixed(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Mix a batch, ``images`` (n, c, h, w) and ``labels`` (n,), with itself; labels become shares (n, classes).
 
-    With mixup or CutMix, as ``settings`` request; if both, with one of them, drawn by ``seed``. Unknown labels stay.
+    With mixup or CutMix, as ``settings`` request; if both, with one of them, drawn by ``seed``; if neither, the batch
+    stays as it is. Unknown labels stay.
     """
-    from torchvision.transforms.v2 import CutMix, MixUp, RandomChoice
+    if not settings.mixup and not settings.cutmix:
+        return images, labels
+    from torchvision.transforms.v2 import CutMix, MixUp, RandomChoice  # takes half a second
 
     kinds = ((MixUp, settings.mixup), (CutMix, settings.cutmix))
     known = bool(classes)
     count = classes if known else 1
     ways = [kind(alpha=alpha, num_classes=count) for kind, alpha in kinds if alpha]
-    if not ways:
-        return images, labels
     found, shares = _seeded(RandomChoice(ways), seed, images, labels if known else torch.zeros_like(labels))
     return found, shares if known else labels
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from catro_deploy.data.base import UNKNOWN
 from catro_deploy.data.loader import WantedClasses
 from catro_deploy.data.pixels import normalise
 from catro_deploy.errors import DataError
@@ -34,9 +35,9 @@ def test_an_epoch_has_the_wanted_images_once_in_whole_batches(labels, size):
     expected = [(n, (0, 2).index(label)) for n, label in enumerate(labels) if label != 1]
     if len(expected) < 2:
         with pytest.raises(DataError, match=rf"\b2\b.*\b{len(expected)}\b"):
-            LoaderBatches(numbered(labels, size), WantedClasses(3, (0, 2)), (1, 1, 1), HARDWARE)
+            LoaderBatches(numbered(labels, size), WantedClasses(3, (0, 2)), (1, 1, 1), HARDWARE, options())
         return
-    batches = LoaderBatches(numbered(labels, size), WantedClasses(3, (0, 2)), (1, 1, 1), HARDWARE)
+    batches = LoaderBatches(numbered(labels, size), WantedClasses(3, (0, 2)), (1, 1, 1), HARDWARE, options())
     full = min(max(min(size, len(labels)), 2), len(expected))
     assert batches.images == len(expected)
     for epoch in (1, 2):
@@ -60,20 +61,34 @@ class Shrinking:
 
 
 def test_an_epoch_that_a_pass_does_not_fill_continues_with_the_next():
-    batches = LoaderBatches(Shrinking(2), WantedClasses(2, (0, 1)), (1, 1, 1), HARDWARE)
+    batches = LoaderBatches(Shrinking(2), WantedClasses(2, (0, 1)), (1, 1, 1), HARDWARE, options())
     found = [images.flatten().int().tolist() for images, _ in batches.epoch(1)]
     assert found == [[0, 1], [2, 3], [0, 1], [2, 3]]
 
 
 def test_a_loader_that_is_used_up_is_an_error_and_no_endless_loop():
-    batches = LoaderBatches(Shrinking(0), WantedClasses(2, (0, 1)), (1, 1, 1), HARDWARE)
+    batches = LoaderBatches(Shrinking(0), WantedClasses(2, (0, 1)), (1, 1, 1), HARDWARE, options())
     with pytest.raises(DataError, match="no images"):
         list(batches.epoch(1))
 
 
 def test_a_generator_is_refused():
     with pytest.raises(DataError, match="list_iterator"):
-        LoaderBatches(iter(numbered([0, 1], 2)), WantedClasses(2, (0, 1)), (1, 1, 1), HARDWARE)
+        LoaderBatches(iter(numbered([0, 1], 2)), WantedClasses(2, (0, 1)), (1, 1, 1), HARDWARE, options())
+
+
+@pytest.mark.parametrize("mixing", [{"mixup": 1.0}, {"cutmix": 1.0}], ids=str)
+def test_images_and_their_labels_are_mixed_within_a_batch(mixing):
+    images = torch.eye(4).view(4, 4, 1, 1).expand(4, 4, 8, 8)  # image i is 1 in channel i only
+    loader = [(images, torch.arange(4))]
+    wanted = WantedClasses(5, (0, 1, 2, 3))
+    batches = LoaderBatches(loader, wanted, (4, 8, 8), HARDWARE, options(**mixing))
+    (found, shares), (other, _) = (next(batches.epoch(number)) for number in (1, 2))
+    torch.testing.assert_close(found.mean(dim=(2, 3)), shares, atol=0.01, rtol=0)
+    assert (shares.max(1).values < 1).any()
+    assert not torch.equal(found, other)
+    unlabelled = LoaderBatches([images], wanted, (4, 8, 8), HARDWARE, options(**mixing))
+    assert next(unlabelled.epoch(1))[1].tolist() == [UNKNOWN] * 4
 
 
 class Passes:
@@ -87,14 +102,16 @@ class Passes:
         return self.batches.epoch(max(1, self.passes - 1))
 
 
-def test_the_same_batches_from_a_loader_and_from_a_split_give_the_same_weights(tmp_path):
-    settings = options(augment="none", distill=0.5)
+@pytest.mark.parametrize("mixing", [{}, {"mixup": 0.5}, {"mixup": 0.5, "cutmix": 1.0}], ids=str)
+def test_the_same_batches_from_a_loader_and_from_a_split_give_the_same_weights(tmp_path, mixing):
+    unmixed = options(augment="none", distill=0.5)
+    settings = unmixed.model_copy(update=mixing)
     train, held_out = separable_split(64), separable_split(21, seed=1)
     expected, found, teacher = small_network(), small_network(), small_network(seed=1)
     job = TrainingJob(expected, train, held_out, settings, MEAN, STD, "", teacher, settings.distill)
     history = fit(job, tmp_path / "state", Silent())
     validation = [(normalise(held_out.pixels, MEAN, STD), torch.from_numpy(held_out.labels))]
-    loader = Passes(SplitBatches(train, settings, MEAN, STD, HARDWARE))
+    loader = Passes(SplitBatches(train, unmixed, MEAN, STD, HARDWARE))
     by_loader = fit_loader(LoaderJob(found, loader, validation, ALL, PLAN, settings, small_network(seed=1)), Silent())
     for name, tensor in expected.state_dict().items():
         assert torch.equal(found.state_dict()[name], tensor), name
