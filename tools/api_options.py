@@ -22,9 +22,10 @@ from typing import Literal, TypedDict
 __all__ = ["FinetuneOptions", "PruneOptions"]
 '''
 PRUNE = "Further keywords of ``prune``: those of ``[prune]`` in catro.toml."
-FINETUNE = "Keywords of ``PrunedModel.finetune``: those of ``[finetune]`` in catro.toml, less what the loader decides."
+FINETUNE = "Keywords of ``PrunedModel.finetune``: those of ``[finetune]`` in catro.toml, where they apply to a loader."
 KEYWORDS_OF_PRUNE = ("target", "classes", "budget")
-DECIDED_BY_LOADER = ("batch_size", "augment", "saturation", "erase", "tensorboard")
+DECIDED_BY_LOADER = ("batch_size", "augment", "crop_scale", "randaugment", "saturation", "erase")
+FOR_A_RUN_FOLDER = ("checkpoint_minutes", "tensorboard")
 
 
 def source() -> str:
@@ -33,7 +34,7 @@ def source() -> str:
         [
             HEAD,
             _options("PruneOptions", PRUNE, "prune", KEYWORDS_OF_PRUNE),
-            _options("FinetuneOptions", FINETUNE, "finetune", DECIDED_BY_LOADER),
+            _options("FinetuneOptions", FINETUNE, "finetune", (*DECIDED_BY_LOADER, *FOR_A_RUN_FOLDER)),
         ]
     )
     command = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(FILE), "-"]

@@ -76,7 +76,7 @@ class PruneOptions(TypedDict, total=False):
 
 
 class FinetuneOptions(TypedDict, total=False):
-    """Keywords of ``PrunedModel.finetune``: those of ``[finetune]`` in catro.toml, less what the loader decides.
+    """Keywords of ``PrunedModel.finetune``: those of ``[finetune]`` in catro.toml, where they apply to a loader.
 
     Attributes:
         epochs: Passes over the training images; 0: no training; x >= 0; default: 40.
@@ -90,8 +90,6 @@ class FinetuneOptions(TypedDict, total=False):
         label_smoothing: Share of the target spread evenly over all classes; 0 <= x < 1; default: 0.0.
         max_grad_norm: Gradients are clipped to this norm; 0: no clipping; default: the recipe's; x >= 0.
         ema: Decay of the moving average of weights; 0: none; default: the recipe's; 0 <= x < 1.
-        crop_scale: photos: smallest share of an image's area that a random crop covers; 0 < x <= 1; default: 0.08.
-        randaugment: Magnitude of RandAugment, usually 9; 0: none; 0 <= x <= 30; default: 0.
         mixup: Alpha of mixup, usually 0.2; 0: none; x >= 0; default: 0.0.
         cutmix: Alpha of CutMix, usually 1; 0: none; with mixup: each batch uses one of the two; x >= 0; default: 0.0.
         compute: Where training runs; auto: the GPU if PyTorch sees one; default: 'auto'.
@@ -100,7 +98,6 @@ class FinetuneOptions(TypedDict, total=False):
             False.
         patience: Stop after this many epochs without better validation accuracy and keep the best weights; 0: off; x >=
             0; default: 0.
-        checkpoint_minutes: Minutes after which the training state is also saved within an epoch; x > 0; default: 10.0.
         seed: Seed of shuffling, augmentation and dropout; x >= 0; default: 0.
         recipe: Values for settings that are not given (learning rates for batches of 128); gentle: low rates that
             depend on the number of steps, distillation, moving average; fast: 60 epochs at rate 0.1, distillation,
@@ -123,15 +120,12 @@ class FinetuneOptions(TypedDict, total=False):
     label_smoothing: float
     max_grad_norm: float
     ema: float
-    crop_scale: float
-    randaugment: int
     mixup: float
     cutmix: float
     compute: Literal["auto", "cpu", "cuda"]
     amp: bool
     compile: bool
     patience: int
-    checkpoint_minutes: float
     seed: int
     recipe: Literal["auto", "gentle", "fast", "paper", "none"]
     distill: float

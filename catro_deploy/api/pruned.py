@@ -2,7 +2,7 @@
 
 import copy
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Unpack
@@ -25,7 +25,7 @@ from catro_deploy.records.files import record_text
 from catro_deploy.report.finetuning import kept_words
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan, save_plan
-from catro_deploy.settings import load_settings
+from catro_deploy.settings import FinetuneSettings, load_settings
 from catro_deploy.statistics.agreement import agreement_of
 from catro_deploy.training.compute import choose_device
 from catro_deploy.training.loader import LoaderJob, fit_loader
@@ -85,7 +85,8 @@ class PrunedModel:
                 worse on them, ``model`` gets back its previous weights, with a ``CatroWarning`` if accuracy was lost.
                 None: accuracy is not measured, and the trained weights are kept in any case.
             progress: reports progress; None: no report.
-            **options: training options, see ``FinetuneOptions``.
+            **options: training options, see ``FinetuneOptions``. Images are augmented by the loader; ``mixup`` and
+                ``cutmix`` mix those of its batches.
 
         Returns:
             Loss and accuracy by epoch; ``validation_accuracy`` is that of the weights that were kept.
@@ -99,6 +100,7 @@ class PrunedModel:
             NumericsError: training diverged.
             FaultError: the GPU's memory is too small.
         """
+        _require_effect(options)
         settings = load_settings(None, {"finetune": options}).finetune
         wanted, shape = WantedClasses(self.plan.model_classes, self.plan.class_indices), self.plan.input_shape
         before = copy.deepcopy(self.model)
@@ -238,3 +240,18 @@ class PrunedModel:
         pruned = networks.load(folder, model=model)
         original = networks.load(folder, weights="original", model=model)
         return cls(pruned, original, load_plan(RunFolder(Path(folder))))
+
+
+def _require_effect(options: Iterable[str]) -> None:
+    """Reject settings of the command line that have no effect on the batches of a loader.
+
+    Raises:
+        SettingsError: there is one among ``options``.
+    """
+    idle = [name for name in options if name in FinetuneSettings.model_fields.keys() - FinetuneOptions.__annotations__]
+    if idle:
+        raise SettingsError(
+            f"finetune has no option {' or '.join(idle)}: its batches and their augmentation are those of the loader, "
+            "and it writes no files.",
+            "Leave it out. The images of a batch can be mixed here: mixup, cutmix.",
+        )

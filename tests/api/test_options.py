@@ -15,7 +15,14 @@ def test_the_file_is_what_the_settings_say():
     ("options", "settings", "elsewhere"),
     [
         (PruneOptions, PruneSettings, {"target", "classes", "budget"}),
-        (FinetuneOptions, FinetuneSettings, {"batch_size", "augment", "saturation", "erase", "tensorboard"}),
+        (
+            FinetuneOptions,
+            FinetuneSettings,
+            {
+                *("batch_size", "augment", "crop_scale", "randaugment", "saturation", "erase"),
+                *("checkpoint_minutes", "tensorboard"),
+            },
+        ),
     ],
 )
 def test_every_setting_is_a_keyword_or_has_another_place(options, settings, elsewhere):

@@ -80,6 +80,15 @@ def test_a_reconstructed_network_is_fine_tuned_gently(pruned):
     assert max(epoch.learning_rate for epoch in history.epochs) < 0.004
 
 
+@pytest.mark.parametrize("mixing", [{"mixup": 1.0}, {"cutmix": 1.0}], ids=str)
+def test_mixed_images_are_learned(pruned, mixing):
+    plain = copy.deepcopy(pruned)
+    plain.finetune(loader(), **TRAINING)
+    history = pruned.finetune(loader(), **TRAINING, **mixing)
+    assert history.epochs[-1].loss < history.epochs[0].loss
+    assert not same(pruned.model, plain.model)
+
+
 @pytest.mark.parametrize("distill", [0.0, 0.5])
 def test_fine_tuning_leaves_the_original_alone(pruned, distill):
     original, before = copy.deepcopy(pruned.original), copy.deepcopy(pruned.model)
@@ -107,6 +116,8 @@ def test_frozen_layers_stay_and_are_named(pruned):
     ("options", "error", "said"),
     [
         ({"epoch": 3}, SettingsError, r"finetune\.epoch\b.*\bepochs\b"),
+        ({"randaugment": 9}, SettingsError, r"\brandaugment\b.*\bloader\b"),
+        ({"batch_size": 8, "crop_scale": 0.5}, SettingsError, r"\bbatch_size or crop_scale\b.*\bloader\b"),
         ({"validation": [(torch.zeros(2, *SHAPE), torch.tensor([1, 1]))]}, DataError, "validation.* wanted classes"),
     ],
 )
