@@ -11,6 +11,7 @@ from catro_deploy.models import build_model
 from catro_deploy.models.logits import logits_of
 from catro_deploy.models.plain import copied, write_out_weights_
 from catro_deploy.pruning.cutting import Classifier
+from catro_deploy.settings.pixels import require_normalisation
 
 __all__ = ["classifier_of"]
 
@@ -19,23 +20,20 @@ def classifier_of(
     model: nn.Module,
     images: torch.Tensor,
     class_names: Sequence[str] | None,
-    mean: tuple[float, ...],
-    std: tuple[float, ...],
+    mean: Sequence[float],
+    std: Sequence[float],
     name: str,
 ) -> Classifier:
     """A copy of ``model`` with all its classes, for images like ``images`` (n, channels, height, width).
 
     Raises:
-        DataError: ``class_names``, ``mean`` or ``std`` do not have one entry for each class or channel.
+        DataError: ``class_names``, ``mean`` or ``std`` do not have one valid entry for each class or channel.
         ModelError: the model fails on the images, gives no logits, or is not what ``name`` builds.
     """
     channels, height, width = images.shape[1:]
     shape = (channels, height, width)
-    if (len(mean), len(std)) not in ((0, 0), (channels, channels)):
-        raise DataError(
-            f"mean has {len(mean)} and std {len(std)} values for images of {channels} channels.",
-            "Give both one value per channel, or leave both out.",
-        )
+    mean, std = _normalisation(mean, std, channels)
+    given_names = None if class_names is None else _texts(class_names)
     own = write_out_weights_(copied(_unwrapped(model)).cpu().float().eval())
     head = find_head(own, shape)
     count = logits_of(own, images).shape[1]
@@ -45,7 +43,7 @@ def classifier_of(
             "For a binary classifier return torch.cat([torch.zeros_like(logit), logit], 1): its softmax is the "
             "sigmoid.",
         )
-    names = tuple(class_names) if class_names is not None else tuple(map(str, range(count)))
+    names = tuple(map(str, range(count))) if given_names is None else given_names
     if len(set(names)) != len(names) or len(names) != count:
         raise DataError(
             f"There are {len(set(names))} different class names for {count} logits.",
@@ -54,6 +52,44 @@ def classifier_of(
     if name:
         _require_same(write_out_weights_(build_model(name, count)), own, name)
     return Classifier(own, shape, head, names, tuple(range(count)), name, mean, std)
+
+
+def _normalisation(
+    mean: Sequence[float], std: Sequence[float], channels: int
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """``mean`` and ``std`` as floats: one for each channel, or none.
+
+    Raises:
+        DataError: they are not that, or not for pixels in 0..1.
+    """
+    try:
+        mean, std = tuple(map(float, mean)), tuple(map(float, std))
+    except (TypeError, ValueError):
+        raise DataError(
+            f"mean = {mean!r} and std = {std!r} are not sequences of numbers.",
+            "Give both one value per channel, or leave both out.",
+        ) from None
+    if (len(mean), len(std)) not in ((0, 0), (channels, channels)):
+        raise DataError(
+            f"mean has {len(mean)} and std {len(std)} values for images of {channels} channels.",
+            "Give both one value per channel, or leave both out.",
+        )
+    try:
+        if mean:
+            require_normalisation(mean, std)
+    except ValueError as error:
+        raise DataError(f"{error}.", "Give the values by which your loader normalises pixels in 0..1.") from None
+    return mean, std
+
+
+def _texts(class_names: Sequence[object]) -> tuple[str, ...]:
+    for name in class_names:
+        if not isinstance(name, str):
+            raise DataError(
+                f"The class name {name!r} is of type {type(name).__name__}, not a string.",
+                "Give strings, for instance class_names=list(map(str, names)).",
+            )
+    return tuple(map(str, class_names))  # those of numpy, too, become plain strings
 
 
 def _unwrapped(model: nn.Module) -> nn.Module:

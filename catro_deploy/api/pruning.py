@@ -85,7 +85,8 @@ def prune(
             an option needs labels.
         BudgetError: the budget cannot be parsed, or no network meets it.
         TargetError: the target is unknown, or cannot be measured or estimated.
-        DataError: the loader yields something else, or fewer than two images of a class.
+        DataError: the loader yields something else, or fewer than two images of a class; or ``classes``,
+            ``class_names``, ``mean`` or ``std`` are invalid.
         ModelError: the network fails on the images, cannot be traced, or ``name`` builds a different one.
         MissedError: no network meets a latency budget; the message names the fastest.
         NumericsError: a feature map is not finite, or a layer's channels are dead.
@@ -99,7 +100,7 @@ def prune(
     opened = open_loader(loader)
     if not opened.labelled:
         require_pruning_without_labels(settings.prune)
-    whole = classifier_of(model, opened.images, class_names, tuple(mean), tuple(std), name)
+    whole = classifier_of(model, opened.images, class_names, mean, std, name)
     original = with_classes(whole, resolve_classes(whole.classes, {}, named), opened.images)
     samples = _samples(opened, original, settings)
     reporter = progress or Silent()

@@ -7,14 +7,11 @@ from typing import Annotated, Literal, Self
 from annotated_types import Ge
 from pydantic import Field, NonNegativeInt, model_validator
 
-from catro_deploy.settings.pixels import require_unit_pixels
+from catro_deploy.settings.pixels import SMALLEST_STD, require_unit_pixels
 from catro_deploy.settings.section import TRANSFORMERS, Section
 from catro_deploy.settings.sides import ResizeSetting, SizeSetting
 
 __all__ = ["DataSettings", "ModelSettings"]
-
-SMALLEST_STD = 1e-6
-"""For pixels in 0..1, where one step of 8 bits is 0.0039. Divided by far less, pixels overflow in the first layer."""
 
 
 class ModelSettings(Section):

@@ -1,10 +1,26 @@
 """Check that mean and standard deviation are for pixels in 0..1; many models state them for pixels in 0..255."""
 
+import math
 from collections.abc import Sequence
 
-__all__ = ["require_unit_pixels"]
+__all__ = ["SMALLEST_STD", "require_normalisation", "require_unit_pixels"]
 
 LARGEST_PIXEL = 255
+SMALLEST_STD = 1e-6
+"""For pixels in 0..1, where one step of 8 bits is 0.0039. Divided by far less, pixels overflow in the first layer."""
+
+
+def require_normalisation(mean: Sequence[float], std: Sequence[float]) -> None:
+    """Reject values by which pixels in 0..1 cannot be normalised.
+
+    Raises:
+        ValueError: a value is not finite or above 1, or one of ``std`` is less than ``SMALLEST_STD``.
+    """
+    if not all(map(math.isfinite, (*mean, *std))):
+        raise ValueError(f"mean = {list(mean)} and std = {list(std)} are not all finite")
+    if min(std) < SMALLEST_STD:
+        raise ValueError(f"std = {list(std)} is not everywhere at least {SMALLEST_STD:g}")
+    require_unit_pixels(mean, std)
 
 
 def require_unit_pixels(mean: Sequence[float], std: Sequence[float]) -> None:

@@ -23,6 +23,7 @@ from catro_deploy.pruning import finding
 from catro_deploy.records import Keep
 from catro_deploy.resources import find
 from catro_deploy.runs.folder import RunFolder
+from catro_deploy.runs.plan import load_plan
 from catro_deploy.settings import Settings
 from catro_deploy.stages.prune import prune as prune_stage
 from tests.stages.conftest import TRIAL
@@ -117,6 +118,13 @@ def test_it_does_what_the_command_line_does(tmp_path):
         assert all(torch.equal(there[name], tensor) for name, tensor in network.state_dict().items())
 
 
+def test_normalisation_and_class_names_may_be_arrays_or_tensors(tmp_path):
+    given = {"mean": np.array(MEAN), "std": torch.tensor(STD), "class_names": np.array(CLASSES)}
+    pruned = catro_deploy.prune(lively(), loader(), **given, **QUICK)
+    plan = load_plan(RunFolder(pruned.save(tmp_path / "saved")))
+    assert (plan.mean, plan.std, plan.classes) == (MEAN, STD, CLASSES)
+
+
 def test_a_generator_is_enough():
     first = catro_deploy.prune(lively(), loader(), **QUICK)
     assert catro_deploy.prune(lively(), iter(loader()), **QUICK).plan == first.plan
@@ -182,6 +190,13 @@ def test_latency_that_can_neither_be_measured_nor_estimated_is_refused_at_once(t
         ({"class_names": ["a", "b", "a"]}, DataError, r"\b2\b.*class names.*\b3 logits\b"),
         ({"mean": (0.5,), "std": (0.5,)}, DataError, r"\bmean\b.*\b1\b.*\bstd\b.*\b1\b.*\b3\b"),
         ({"mean": MEAN}, DataError, r"\bmean\b.*\b3\b.*\bstd\b.*\b0\b"),
+        ({"mean": (127.5,) * 3, "std": (63.75,) * 3}, DataError, r"0\.\.255\b.*\[0\.5, 0\.5, 0\.5\].*\[0\.25, "),
+        ({"mean": MEAN, "std": (0.25, 0.25, 0.0)}, DataError, r"std = \[0\.25, 0\.25, 0\.0\].*\b1e-06"),
+        ({"mean": MEAN, "std": (0.25, -0.25, 0.25)}, DataError, r"std = \[0\.25, -0\.25, "),
+        ({"mean": MEAN, "std": (float("nan"),) * 3}, DataError, r"\bnan\b.* finite"),
+        ({"mean": (float("nan"),) * 3, "std": STD}, DataError, r"\bnan\b.* finite"),
+        ({"mean": 0.5, "std": 0.25}, DataError, r"mean = 0\.5 .*numbers"),
+        ({"class_names": range(3)}, DataError, r"\bclass name 0 is of type int\b"),
         ({"ignore": ["conv9"]}, ModelError, "conv9"),
         ({"name": "tests.tiny:blocks"}, ModelError, r"stem\.weight\b.*\(32, 3, 3, 3\)"),
         ({"name": "tests.tiny:grey_network"}, ModelError, r"conv1\.weight\b.*\(12, 1, 3, 3\).*\(12, 3, 3, 3\)"),
