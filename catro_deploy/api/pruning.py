@@ -1,10 +1,12 @@
 """``prune``: from a trained module and a loader to a pruned network."""
 
+import operator
 import warnings
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Unpack
+from typing import SupportsIndex, Unpack, cast
 
 from torch import nn
 
@@ -14,7 +16,7 @@ from catro_deploy.api.options import PruneOptions
 from catro_deploy.api.pruned import PrunedModel
 from catro_deploy.data.classes import resolve_classes
 from catro_deploy.data.loader import Loader, Opened, WantedClasses, class_samples, image_samples, open_loader
-from catro_deploy.errors import CatroWarning
+from catro_deploy.errors import CatroWarning, SettingsError
 from catro_deploy.graph.fx.features import Labelled
 from catro_deploy.progress import Progress, Silent
 from catro_deploy.pruning.classifier import prune_classifier, scoring_batch_size
@@ -81,8 +83,8 @@ def prune(
         The pruned network, with the plan that records what was kept and why.
 
     Raises:
-        SettingsError: an option is unknown, or its value is invalid; or the loader yields images without labels, and
-            an option needs labels.
+        SettingsError: an option is unknown, or its value is invalid; ``classes`` has something else than integers and
+            names; or the loader yields images without labels, and an option needs labels.
         BudgetError: the budget cannot be parsed, or no network meets it.
         TargetError: the target is unknown, or cannot be measured or estimated.
         DataError: the loader yields something else, or fewer than two images of a class; or ``classes``,
@@ -92,7 +94,7 @@ def prune(
         NumericsError: a feature map is not finite, or a layer's channels are dead.
         FaultError: the pruned network does not compute what the masked original computes.
     """
-    named = [item if isinstance(item, str) else int(item) for item in (() if classes is None else classes)]
+    named = [_index_or_name(item) for item in (() if classes is None else classes)]
     chosen = {**options, "target": str(target), "budget": budget, "classes": named}
     bench = {"threads": threads, "batch": batch}
     settings = load_settings(None, {"prune": chosen, "bench": bench, "profile": {"protocol": profile}})
@@ -109,6 +111,26 @@ def prune(
         warnings.warn(warning, CatroWarning, stacklevel=2)
     pruned = prune_classifier(original, samples, settings, reporter, labelled=opened.labelled)
     return PrunedModel(pruned.model, original.model, replace(pruned.plan, first_look=look))
+
+
+def _index_or_name(item: object) -> int | str:
+    """A class as it was given, in plain types: integers of numpy and torch become ``int``.
+
+    Raises:
+        SettingsError: it is neither an integer nor a string.
+    """
+    if isinstance(item, str):
+        return str(item)
+    is_truth = isinstance(item, bool) or str(getattr(item, "dtype", "")).endswith("bool")
+    if not is_truth:
+        with suppress(TypeError):
+            return operator.index(cast("SupportsIndex", item))
+    raise SettingsError(
+        f"classes has {item!r}, which is neither an index nor a name.",
+        "Give the indices of the wanted classes; of a mask, they are numpy.flatnonzero(mask)."
+        if is_truth
+        else "Give indices, which are integers, or some of class_names.",
+    )
 
 
 def _samples(opened: Opened, original: Classifier, settings: Settings) -> list[Labelled]:

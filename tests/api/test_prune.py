@@ -48,7 +48,9 @@ def images():
     return torch.randn(16, *SHAPE, generator=torch.Generator().manual_seed(0))
 
 
-@pytest.mark.parametrize("classes", [None, np.array([2, 0]), ["even", "across"], ["even", "down", "across"]])
+@pytest.mark.parametrize(
+    "classes", [None, np.array([2, 0]), torch.tensor([2, 0]), ["even", "across"], ["even", "down", "across"]]
+)
 def test_the_pruned_network_is_the_masked_original_of_the_wanted_classes(images, classes):
     model = lively()
     pruned = catro_deploy.prune(model, loader(), classes=classes, class_names=CLASSES, reconstruct=False, **QUICK)
@@ -186,6 +188,11 @@ def test_latency_that_can_neither_be_measured_nor_estimated_is_refused_at_once(t
         ({"threads": 0}, SettingsError, r"bench\.threads = 0\b"),
         ({"classes": [0, 3]}, DataError, r"\bclass 3\b"),
         ({"classes": [1]}, DataError, "only: 1"),
+        ({"classes": [True, False, True]}, SettingsError, r"True(?s:.*)numpy\.flatnonzero\(mask\)"),
+        ({"classes": np.array([True, False, True])}, SettingsError, r"True(?s:.*)numpy\.flatnonzero\(mask\)"),
+        ({"classes": torch.tensor([True, False, True])}, SettingsError, r"True(?s:.*)numpy\.flatnonzero\(mask\)"),
+        ({"classes": [0.0, 1.9]}, SettingsError, r"\b0\.0\b.* index"),
+        ({"classes": [0, None]}, SettingsError, r"\bNone\b.* index"),
         ({"class_names": ["a", "b"]}, DataError, r"\b2\b.*class names.*\b3 logits\b"),
         ({"class_names": ["a", "b", "a"]}, DataError, r"\b2\b.*class names.*\b3 logits\b"),
         ({"mean": (0.5,), "std": (0.5,)}, DataError, r"\bmean\b.*\b1\b.*\bstd\b.*\b1\b.*\b3\b"),
