@@ -1,7 +1,8 @@
-"""After fine-tuning: keep the trained network or, if training made it worse, the network from before."""
+"""After fine-tuning: keep the trained network or, if training failed or made it worse, the network from before."""
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -11,10 +12,24 @@ from torch import nn
 from catro_deploy.assessment.keeping import choose
 from catro_deploy.data.loader import Loader, WantedClasses
 from catro_deploy.records import Choice
+from catro_deploy.training.compute import Hardware
 
-__all__ = ["keep_better_", "logits_by"]
+__all__ = ["keep_better_", "logits_by", "restored_on_failure"]
 
 Floats = NDArray[np.float32]
+
+
+@contextmanager
+def restored_on_failure(model: nn.Module) -> Iterator[nn.Module]:
+    """Yield a copy of ``model``, whose weights it gets back if the block fails: on the CPU, in eval mode."""
+    before = copy.deepcopy(model)
+    try:
+        yield before
+    except BaseException:  # interrupts, too
+        Hardware(torch.device("cpu"), None, torch.contiguous_format).place(model).eval()
+        model.load_state_dict(before.state_dict())
+        model.zero_grad(set_to_none=True)
+        raise
 
 
 def keep_better_(

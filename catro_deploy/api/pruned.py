@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from catro_deploy import networks
-from catro_deploy.api.keeping import keep_better_, logits_by
+from catro_deploy.api.keeping import keep_better_, logits_by, restored_on_failure
 from catro_deploy.api.options import FinetuneOptions
 from catro_deploy.data.loader import Loader, WantedClasses, image_batches, open_loader
 from catro_deploy.errors import CatroWarning, RunFolderError, SettingsError
@@ -77,6 +77,8 @@ class PrunedModel:
     ) -> History:
         """Train ``model`` in place; afterwards it is on the CPU and in eval mode.
 
+        If training fails or is interrupted, ``model`` has its previous weights.
+
         Args:
             loader: training images, as for ``prune``: with labels of all classes; unwanted classes are skipped. It is
                 iterated once per epoch, and once before to count its images. It may yield images without labels, as
@@ -102,13 +104,24 @@ class PrunedModel:
         """
         _require_effect(options)
         settings = load_settings(None, {"finetune": options}).finetune
+        with restored_on_failure(self.model) as before:
+            return self._trained(before, loader, validation, settings, progress)
+
+    def _trained(
+        self,
+        before: nn.Module,
+        loader: Loader,
+        validation: Loader | None,
+        settings: FinetuneSettings,
+        progress: Progress | None,
+    ) -> History:
+        """Train ``model`` in place; it gets the weights of ``before`` if training made it worse."""
         wanted, shape = WantedClasses(self.plan.model_classes, self.plan.class_indices), self.plan.input_shape
-        before = copy.deepcopy(self.model)
         teacher = copy.deepcopy(self.original) if settings.epochs else None
         job = LoaderJob(self.model, loader, validation, wanted, self.plan, settings, teacher)
         history = fit_loader(job, progress or Silent())
         if settings.epochs and (frozen := frozen_words(self.model)):
-            warnings.warn(frozen, CatroWarning, stacklevel=2)
+            warnings.warn(frozen, CatroWarning, stacklevel=3)
         if validation is None or not history.epochs:
             return history
         device = choose_device(settings.compute)
@@ -116,7 +129,7 @@ class PrunedModel:
         if choice.kept == "finetuned":
             return history
         if choice.harmful:
-            warnings.warn(kept_words(choice), CatroWarning, stacklevel=2)
+            warnings.warn(kept_words(choice), CatroWarning, stacklevel=3)
         elif progress:
             progress.note(kept_words(choice))
         return replace(history, validation_accuracy=history.baseline_validation_accuracy)

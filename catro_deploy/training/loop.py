@@ -256,7 +256,7 @@ class Training:
         return NumericsError(
             f"Training diverged: {what} is not finite in epoch {epoch}, step {step} of {self.batches.steps}, "
             f"at learning rate {rate:.3g}.",
-            f"Lower learning_rate (now {self.highest_rate:g}), for instance to a tenth, and run again.",
+            f"Lower learning_rate, for instance to a tenth of {self.highest_rate:g}, and run again.",
         )
 
     def _save_partial(self, path: Path | None, epoch: int, losses: list[torch.Tensor], seconds: float) -> None:

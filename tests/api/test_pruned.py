@@ -10,7 +10,15 @@ from torch import nn
 import catro_deploy
 from catro_deploy import PrunedModel
 from catro_deploy.data.pixels import normalise
-from catro_deploy.errors import CatroWarning, CheckpointError, DataError, ModelError, RunFolderError, SettingsError
+from catro_deploy.errors import (
+    CatroWarning,
+    CheckpointError,
+    DataError,
+    ModelError,
+    NumericsError,
+    RunFolderError,
+    SettingsError,
+)
 from catro_deploy.files import file_hash, write_text
 from catro_deploy.runtimes import open_runner
 from tests.api.test_prune import MEAN, QUICK, STD, alone, loader
@@ -72,6 +80,38 @@ def test_the_network_from_before_is_kept_where_training_made_it_worse(pruned):
     unjudged = pruned.finetune(loader(), **ruin)
     assert unjudged.validation_accuracy is None
     assert not same(pruned.model, before)
+
+
+class Interrupted:
+    """A loader whose second pass is interrupted by the user."""
+
+    def __init__(self):
+        self.passes = 0
+
+    def __iter__(self):
+        self.passes += 1
+        for batch in loader():
+            yield batch
+            if self.passes == 2:
+                raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "error"),
+    [
+        (loader(), {"learning_rate": 1e30}, NumericsError),
+        (Interrupted(), {}, KeyboardInterrupt),
+        (loader(), {"validation": iter(loader("validation"))}, DataError),
+    ],
+)
+def test_a_training_that_fails_leaves_the_network_as_it_was(pruned, given, options, error):
+    before = copy.deepcopy(pruned.model)
+    with pytest.raises(error):
+        pruned.finetune(given, **TRAINING | options)
+    assert same(pruned.model, before)
+    assert not any(module.training for module in pruned.model.modules())
+    assert all(parameter.grad is None for parameter in pruned.model.parameters())
+    assert pruned.finetune(loader(), **TRAINING).epochs
 
 
 def test_a_reconstructed_network_is_fine_tuned_gently(pruned):
