@@ -12,6 +12,7 @@ from catro_deploy.graph.fx.depth import drop_branches
 from catro_deploy.graph.resizing import resizing
 from catro_deploy.models import build_model
 from catro_deploy.models.checkpoint import load_checkpoint
+from catro_deploy.models.modes import default_modes
 from catro_deploy.models.plain import copied, write_out_weights_
 from catro_deploy.records import Keep, Plan
 from catro_deploy.runs.folder import RunFolder
@@ -20,6 +21,7 @@ from catro_deploy.runs.plan import load_plan
 __all__ = ["load", "load_cut"]
 
 
+@default_modes()
 def load(
     run: RunFolder | Path | str,
     *,

@@ -19,6 +19,7 @@ from catro_deploy.files import text_hash
 from catro_deploy.graph.onnx.export import export_onnx, plan_metadata
 from catro_deploy.graph.onnx.interface import Interface, write_interface
 from catro_deploy.models.checkpoint import save_weights
+from catro_deploy.models.modes import default_modes
 from catro_deploy.progress import Progress, Silent
 from catro_deploy.records import Agreement, History, Plan
 from catro_deploy.records.files import record_text
@@ -67,6 +68,7 @@ class PrunedModel:
             lines.append(f"  latency, {how}: {before:.0f} us -> {after:.0f} us ({after / before:.3f}x)")
         return "\n".join(lines)
 
+    @default_modes()
     def finetune(
         self,
         loader: Loader,
@@ -121,7 +123,7 @@ class PrunedModel:
         job = LoaderJob(self.model, loader, validation, wanted, self.plan, settings, teacher)
         history = fit_loader(job, progress or Silent())
         if settings.epochs and (frozen := frozen_words(self.model)):
-            warnings.warn(frozen, CatroWarning, stacklevel=3)
+            warnings.warn(frozen, CatroWarning, stacklevel=4)
         if validation is None or not history.epochs:
             return history
         device = choose_device(settings.compute)
@@ -129,11 +131,12 @@ class PrunedModel:
         if choice.kept == "finetuned":
             return history
         if choice.harmful:
-            warnings.warn(kept_words(choice), CatroWarning, stacklevel=3)
+            warnings.warn(kept_words(choice), CatroWarning, stacklevel=4)
         elif progress:
             progress.note(kept_words(choice))
         return replace(history, validation_accuracy=history.baseline_validation_accuracy)
 
+    @default_modes()
     def agreement(self, loader: Loader) -> Agreement:
         """Agreement of ``model`` with ``original`` on the images of ``loader``; it needs no labels.
 
@@ -152,6 +155,7 @@ class PrunedModel:
         reference, found = logits_by((self.original, self.model), images, torch.device("cpu"))
         return agreement_of(reference, found)
 
+    @default_modes()
     def export(
         self,
         path: Path | str,

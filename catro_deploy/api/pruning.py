@@ -18,6 +18,7 @@ from catro_deploy.data.classes import resolve_classes
 from catro_deploy.data.loader import Loader, Opened, WantedClasses, class_samples, image_samples, open_loader
 from catro_deploy.errors import CatroWarning, SettingsError
 from catro_deploy.graph.fx.features import Labelled
+from catro_deploy.models.modes import default_modes
 from catro_deploy.progress import Progress, Silent
 from catro_deploy.pruning.classifier import prune_classifier, scoring_batch_size
 from catro_deploy.pruning.cutting import Classifier, with_classes
@@ -29,6 +30,7 @@ from catro_deploy.transports.reach import require_latency
 __all__ = ["prune"]
 
 
+@default_modes()
 def prune(
     model: nn.Module,
     loader: Loader,
@@ -108,7 +110,7 @@ def prune(
     reporter = progress or Silent()
     look = first_look(original, samples, validation, settings, reporter, labelled=opened.labelled)
     for warning in look.warnings:
-        warnings.warn(warning, CatroWarning, stacklevel=2)
+        warnings.warn(warning, CatroWarning, stacklevel=3)
     pruned = prune_classifier(original, samples, settings, reporter, labelled=opened.labelled)
     return PrunedModel(pruned.model, original.model, replace(pruned.plan, first_look=look))
 

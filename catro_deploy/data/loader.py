@@ -190,13 +190,18 @@ def _checked(batch: object) -> Batch:
         raise DataError(
             f"The labels of a batch are {labels.dtype} {tuple(labels.shape)} for {len(images)} images.", FORM
         )
-    return images, labels.detach().long().cpu()
+    return images, _trainable(labels.long().cpu())
 
 
 def _checked_images(images: torch.Tensor) -> torch.Tensor:
     if images.ndim != 4 or not images.is_floating_point():
         raise DataError(f"The images of a batch are {images.dtype} {tuple(images.shape)}.", FORM)
-    return images.detach().float().cpu()
+    return _trainable(images.float().cpu())
+
+
+def _trainable(tensor: torch.Tensor) -> torch.Tensor:
+    """``tensor`` without its history; a copy if it was made in inference mode, since gradients cannot refer to it."""
+    return tensor.clone() if tensor.is_inference() else tensor.detach()
 
 
 def _alone(batch: object) -> torch.Tensor | None:

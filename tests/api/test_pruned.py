@@ -72,8 +72,9 @@ def test_the_network_from_before_is_kept_where_training_made_it_worse(pruned):
     trained = pruned.finetune(loader(), validation=loader("validation"), **TRAINING)
     before = copy.deepcopy(pruned.model)
     ruin = TRAINING | {"epochs": 1, "steps": 1, "learning_rate": 50.0}
-    with pytest.warns(CatroWarning, match=r"learning_rate"):
+    with pytest.warns(CatroWarning, match=r"learning_rate") as warned:
         history = pruned.finetune(loader(), validation=loader("validation"), **ruin)
+    assert warned[0].filename == __file__
     assert same(pruned.model, before)
     assert history.validation_accuracy == trained.validation_accuracy == 1.0
     assert history.epochs[-1].validation_accuracy < 1

@@ -1,0 +1,72 @@
+"""The API computes the same in each of PyTorch's modes, and leaves the caller's mode as it was."""
+
+import copy
+from functools import partial
+
+import pytest
+import torch
+
+import catro_deploy
+from tests.api.test_prune import QUICK, loader
+from tests.api.test_pruned import TRAINING, same
+from tests.stages.test_prune import SHAPE, lively
+from tests.tiny import TinyNet
+from tests.training.conftest import one_thread  # noqa: F401 - this network is small too
+
+MODES = {
+    "autocast": partial(torch.autocast, "cpu", torch.bfloat16),
+    "inference": torch.inference_mode,
+    "no_grad": torch.no_grad,
+}
+
+
+def modes():
+    return torch.is_autocast_enabled("cpu"), torch.is_inference_mode_enabled(), torch.is_grad_enabled()
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return catro_deploy.prune(lively(), loader(), **QUICK)
+
+
+@pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
+def test_a_network_is_pruned_and_fine_tuned_the_same_in_each_mode(expected, mode):
+    model, trained = lively(), copy.deepcopy(expected)
+    history = trained.finetune(loader(), validation=loader("validation"), **TRAINING)
+    with mode():
+        before = modes()
+        pruned = catro_deploy.prune(model, loader(), **QUICK)
+        assert pruned.plan == expected.plan
+        assert same(pruned.model, expected.model)
+        found = pruned.finetune(list(loader()), validation=loader("validation"), **TRAINING)
+        assert [epoch.loss for epoch in found.epochs] == [epoch.loss for epoch in history.epochs]
+        assert modes() == before
+    assert same(pruned.model, trained.model)
+    assert not any(tensor.is_inference() for tensor in pruned.model.state_dict().values())
+
+
+def test_a_network_made_in_inference_mode_is_pruned_and_fine_tuned():
+    with torch.inference_mode():
+        pruned = catro_deploy.prune(lively(), list(loader()), **QUICK)
+    assert len(pruned.finetune(loader(), **TRAINING).epochs) == TRAINING["epochs"]
+
+
+@pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
+def test_agreement_files_and_saved_networks_are_the_same_in_each_mode(expected, tmp_path, mode):
+    agreement = expected.agreement(loader("test"))
+    file = expected.export(tmp_path / "expected.onnx").read_bytes()
+    with mode():
+        assert expected.agreement(loader("test")) == agreement
+        assert expected.export(tmp_path / "found.onnx").read_bytes() == file
+        network = catro_deploy.load(expected.save(tmp_path / "saved"), model=TinyNet)
+    assert same(network, expected.model)
+    network(torch.zeros(2, *SHAPE)).sum().backward()
+
+
+def test_an_error_leaves_the_mode_as_it_was(expected):
+    with torch.inference_mode(), pytest.raises(catro_deploy.errors.DataError):
+        expected.agreement([])
+    with torch.no_grad():
+        with pytest.raises(catro_deploy.errors.DataError):
+            expected.agreement([])
+        assert not torch.is_grad_enabled()
