@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from torch import nn
 
 from catro_deploy.assessment.keeping import choose
 from catro_deploy.data.loader import Loader, WantedClasses
+from catro_deploy.models.modes import evaluated
 from catro_deploy.records import Choice
 from catro_deploy.training.compute import Hardware
 
@@ -57,13 +58,9 @@ def keep_better_(
 
 
 def logits_by(networks: Sequence[nn.Module], batches: Iterable[torch.Tensor], device: torch.device) -> list[Floats]:
-    """Logits (n, classes) of each network for the images of all ``batches``; leaves them on the CPU, in eval mode."""
-    try:
-        for network in networks:
-            network.to(device).eval()
+    """Logits (n, classes) of each network for the images of all ``batches``, computed on ``device`` in eval mode."""
+    with ExitStack() as stack:
+        placed = [stack.enter_context(evaluated(network, device)) for network in networks]
         with torch.inference_mode():
-            found = [[network(images.to(device)).float().cpu().numpy() for network in networks] for images in batches]
-    finally:
-        for network in networks:
-            network.cpu()
+            found = [[network(images.to(device)).float().cpu().numpy() for network in placed] for images in batches]
     return [np.concatenate(parts) for parts in zip(*found, strict=True)]

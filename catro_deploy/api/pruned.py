@@ -19,7 +19,7 @@ from catro_deploy.files import text_hash
 from catro_deploy.graph.onnx.export import export_onnx, plan_metadata
 from catro_deploy.graph.onnx.interface import Interface, write_interface
 from catro_deploy.models.checkpoint import save_weights
-from catro_deploy.models.modes import default_modes
+from catro_deploy.models.modes import default_modes, evaluated
 from catro_deploy.progress import Progress, Silent
 from catro_deploy.records import Agreement, History, Plan
 from catro_deploy.records.files import record_text
@@ -208,14 +208,16 @@ class PrunedModel:
                 'Give prune() mean and std, or export with input="float".',
             )
         interface = Interface.of(settings, self.plan.mean, self.plan.std)
-        export_onnx(
-            networks_by_name[network].cpu().eval(),
-            self.plan.input_shape,
-            Path(path),
-            opset=settings.opset,
-            dynamic_batch=settings.dynamic_batch,
-            metadata=plan_metadata(self.plan, text_hash(record_text(self.plan)), network, interface),
-        )
+        metadata = plan_metadata(self.plan, text_hash(record_text(self.plan)), network, interface)
+        with evaluated(networks_by_name[network], torch.device("cpu")) as exported:
+            export_onnx(
+                exported,
+                self.plan.input_shape,
+                Path(path),
+                opset=settings.opset,
+                dynamic_batch=settings.dynamic_batch,
+                metadata=metadata,
+            )
         write_interface(Path(path), interface)
         return Path(path)
 

@@ -1,11 +1,12 @@
-"""PyTorch's modes, which apply to everything that a thread computes."""
+"""PyTorch's modes, of a thread and of modules."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import torch
+from torch import nn
 
-__all__ = ["default_modes"]
+__all__ = ["default_modes", "evaluated"]
 
 
 @contextmanager
@@ -23,3 +24,16 @@ def default_modes() -> Iterator[None]:
         stack.enter_context(torch.inference_mode(mode=False))
         stack.enter_context(torch.enable_grad())
         yield
+
+
+@contextmanager
+def evaluated(network: nn.Module, device: torch.device) -> Iterator[nn.Module]:
+    """Yield ``network`` on ``device``, in eval mode; afterwards it is where and in the modes that it was."""
+    own = next((parameter.device for parameter in network.parameters()), device)
+    training = {module: module.training for module in network.modules()}
+    try:
+        yield network.to(device).eval()
+    finally:
+        network.to(own)
+        for module, was_training in training.items():
+            module.training = was_training

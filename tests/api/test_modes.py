@@ -1,6 +1,7 @@
 """The API computes the same in each of PyTorch's modes, and leaves the caller's mode as it was."""
 
 import copy
+from contextlib import nullcontext
 from functools import partial
 
 import pytest
@@ -61,6 +62,20 @@ def test_agreement_files_and_saved_networks_are_the_same_in_each_mode(expected, 
         network = catro_deploy.load(expected.save(tmp_path / "saved"), model=TinyNet)
     assert same(network, expected.model)
     network(torch.zeros(2, *SHAPE)).sum().backward()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_network_that_the_caller_trains_stays_in_its_modes(expected, tmp_path, fails):
+    pruned = copy.deepcopy(expected)
+    pruned.model.train().bn1.eval()  # a frozen batch norm
+    before = [module.training for module in pruned.model.modules()]
+    weight = pruned.model.conv1.weight
+    with pytest.raises(catro_deploy.errors.CatroError) if fails else nullcontext():
+        pruned.agreement(loader("test") if not fails else [torch.zeros(2, 3, 5, 5)])
+    with pytest.raises(catro_deploy.errors.CatroError) if fails else nullcontext():
+        pruned.export(tmp_path / ("a.onnx" if not fails else ""))
+    assert [module.training for module in pruned.model.modules()] == before
+    assert pruned.model.conv1.weight is weight
 
 
 def test_an_error_leaves_the_mode_as_it_was(expected):
