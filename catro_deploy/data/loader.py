@@ -69,12 +69,12 @@ class WantedClasses:
 
 @dataclass(frozen=True)
 class Opened:
-    """A loader whose first batch has been inspected.
+    """A loader whose first batch with images has been inspected.
 
     Attributes:
-        images: those of the first batch.
+        images: those of that batch.
         labelled: whether it has labels.
-        batches: all batches, to be iterated once.
+        batches: that batch and all later ones, to be iterated once.
     """
 
     images: torch.Tensor
@@ -83,22 +83,24 @@ class Opened:
 
 
 def open_loader(loader: Loader) -> Opened:
-    """Inspect the first batch of ``loader``.
+    """Inspect the first batch of ``loader`` with images.
 
     Raises:
-        DataError: it is empty, or its first batch is neither images with labels nor images alone.
+        DataError: there is none, or it is neither images with labels nor images alone.
     """
     batches = iter(loader)
-    first = next(batches, None)
-    if first is None:
-        raise DataError("The loader is empty.", "Give one that can be iterated again: a generator is used up once.")
-    alone = _alone(first)
-    images = _checked(first)[0] if alone is None else _checked_images(alone)
-    return Opened(images, alone is None, chain([first], batches))
+    for batch in batches:
+        alone = _alone(batch)
+        images = _checked(batch)[0] if alone is None else _checked_images(alone)
+        if len(images):
+            return Opened(images, alone is None, chain([batch], batches))
+    raise DataError("The loader is empty.", "Give one that can be iterated again: a generator is used up once.")
 
 
 def image_batches(loader: Loader, image_shape: Sequence[int]) -> Iterator[torch.Tensor]:
-    """Yield the images of every batch of ``loader``, float32 (n, *image_shape); labels, if any, are dropped.
+    """Yield the images of every batch of ``loader``, float32 (n, *image_shape), without their labels, if any.
+
+    An empty batch is skipped.
 
     Raises:
         DataError: what the loader gives is not images of ``image_shape``.
@@ -107,7 +109,8 @@ def image_batches(loader: Loader, image_shape: Sequence[int]) -> Iterator[torch.
         alone = _alone(batch)
         images = _checked(batch)[0] if alone is None else _checked_images(alone)
         _require_shape(images, image_shape)
-        yield images
+        if len(images):
+            yield images
 
 
 def without_labels(loader: Loader, image_shape: Sequence[int]) -> Iterator[Batch]:
@@ -117,8 +120,7 @@ def without_labels(loader: Loader, image_shape: Sequence[int]) -> Iterator[Batch
         DataError: what the loader gives is not images of ``image_shape``.
     """
     for images in image_batches(loader, image_shape):
-        if len(images):
-            yield images, torch.full((len(images),), UNKNOWN)
+        yield images, torch.full((len(images),), UNKNOWN)
 
 
 def image_samples(

@@ -42,12 +42,7 @@ class LoaderBatches:
         hardware: Hardware,
         settings: OptimiserSettings,
     ) -> None:
-        if isinstance(loader, Iterator):
-            raise DataError(
-                f"The loader is a {type(loader).__name__}, which can be iterated only once; training needs several "
-                "passes.",
-                "Give a torch DataLoader, or a list of batches.",
-            )
+        _require_passes(loader, "The loader")
         self._loader, self._wanted, self._image_shape = loader, wanted, image_shape
         self._hardware, self._settings = hardware, settings
         opened = open_loader(loader)
@@ -92,6 +87,19 @@ class LoaderBatches:
                 pending = [(images[whole:], labels[whole:])]
         raise DataError(
             "On a second pass the loader gives no images of the wanted classes.",
+            "Give a torch DataLoader, or a list of batches.",
+        )
+
+
+def _require_passes(loader: Loader, name: str) -> None:
+    """Check that ``loader`` can be iterated more than once; ``name`` is what the message calls it.
+
+    Raises:
+        DataError: it is an iterator, such as a generator.
+    """
+    if isinstance(loader, Iterator):
+        raise DataError(
+            f"{name} is a {type(loader).__name__}, which can be iterated only once; training needs several passes.",
             "Give a torch DataLoader, or a list of batches.",
         )
 
@@ -150,6 +158,8 @@ def fit_loader(job: LoaderJob, progress: Progress) -> History:
         FaultError: the GPU's memory is too small.
     """
     settings, plan = job.settings, job.plan
+    if job.validation is not None:
+        _require_passes(job.validation, "The validation loader")
     if settings.epochs:
         require_trainable(job.model, plan.input_shape)
     hardware = choose_hardware(job.model, settings.compute, settings.amp, plan.input_shape)

@@ -132,6 +132,12 @@ def test_a_generator_is_enough():
     assert catro_deploy.prune(lively(), iter(loader()), **QUICK).plan == first.plan
 
 
+def test_an_empty_first_batch_is_skipped():
+    images, labels = next(iter(loader()))
+    found = catro_deploy.prune(lively(), [(images[:0], labels[:0]), *loader()], **QUICK)
+    assert found.plan == catro_deploy.prune(lively(), loader(), **QUICK).plan
+
+
 @pytest.fixture
 def traces(monkeypatch):
     """A list with one entry per trace: it records the last step of a trace, which runs once if nothing is doubtful."""

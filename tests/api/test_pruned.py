@@ -159,6 +159,7 @@ def test_frozen_layers_stay_and_are_named(pruned):
         ({"epoch": 3}, SettingsError, r"finetune\.epoch\b.*\bepochs\b"),
         ({"randaugment": 9}, SettingsError, r"\brandaugment\b.*\bloader\b"),
         ({"batch_size": 8, "crop_scale": 0.5}, SettingsError, r"\bbatch_size or crop_scale\b.*\bloader\b"),
+        ({"validation": iter(loader("validation"))}, DataError, r"validation loader is a .*Iter.*only once"),
         ({"validation": [(torch.zeros(2, *SHAPE), torch.tensor([1, 1]))]}, DataError, "validation.* wanted classes"),
     ],
 )
@@ -318,6 +319,9 @@ def test_agreement_with_the_original_needs_no_labels(pruned):
         predictions = [network(torch.cat(alone)).argmax(1) for network in (pruned.original, pruned.model)]
     assert found.share == pytest.approx(float((predictions[0] == predictions[1]).float().mean()))
     assert found.mean_kl_nats > 0
+    assert found == pruned.agreement([alone[0][:0], *alone])
+    with pytest.raises(DataError, match="empty"):
+        pruned.agreement([alone[0][:0]])
     same_network = PrunedModel(pruned.original, pruned.original, pruned.plan).agreement(alone)
     assert (same_network.share, same_network.mean_kl_nats) == (1, 0)
 

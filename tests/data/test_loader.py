@@ -116,9 +116,22 @@ def test_a_look_at_the_first_batch_loses_nothing():
     assert [numbers(images) for images, _ in opened.batches] == [[0, 1], [2, 3], [4]]
 
 
-def test_an_empty_loader_is_refused():
+EMPTY = torch.zeros(0, *SHAPE)
+
+
+@pytest.mark.parametrize("empty", [EMPTY, (EMPTY,), (EMPTY, torch.zeros(0).long())])
+def test_empty_batches_are_skipped(empty):
+    given = [empty, *numbered([0, 1, 0], size=2), empty]
+    opened = open_loader(given)
+    assert (opened.labelled, numbers(opened.images)) == (True, [0, 1])
+    assert [numbers(images) for images in image_batches(opened.batches, SHAPE)] == [[0, 1], [2]]
+    assert [numbers(images) for images in image_batches(given, SHAPE)] == [[0, 1], [2]]
+
+
+@pytest.mark.parametrize("batches", [[], [EMPTY], [(EMPTY, torch.zeros(0).long())] * 2])
+def test_an_empty_loader_is_refused(batches):
     with pytest.raises(DataError, match="empty"):
-        open_loader([])
+        open_loader(batches)
 
 
 @pytest.mark.parametrize("wrap", [lambda images: images, lambda images: [images], lambda images: (images,)])
