@@ -6,7 +6,7 @@ from typing import Literal
 
 from torch import nn
 
-from catro_deploy.errors import ModelError
+from catro_deploy.errors import ModelError, RunFolderError, SettingsError
 from catro_deploy.graph.cut.surgery import apply_keeps_
 from catro_deploy.graph.fx.depth import drop_branches
 from catro_deploy.graph.resizing import resizing
@@ -42,18 +42,14 @@ def load(
         A module that maps normalised images (n, channels, height, width) to logits (n, wanted classes).
 
     Raises:
+        SettingsError: ``weights`` names no network.
         RunFolderError: the plan or the weights are missing.
         ModelError: the model's code differs from the plan's, or neither the plan nor ``model`` can build the network.
         CheckpointError: the weights are not those of the plan.
     """
     folder = run if isinstance(run, RunFolder) else RunFolder(Path(run))
     plan = load_plan(folder)
-    path, stage = {
-        "finetuned": (folder.weights, "finetune"),
-        "pruned": (folder.pruned_weights, "prune"),
-        "original": (folder.original_weights, "prune"),
-    }[weights]
-    folder.require(path, stage)
+    path = _weights_file(folder, weights)
     network = write_out_weights_(_unpruned(plan, model, folder))
     if weights == "original":
         apply_keeps_(network, {} if _has_whole_head(plan) else {plan.head: Keep(out=plan.class_indices)})
@@ -61,6 +57,23 @@ def load(
         network = _cut(network, plan, plan.keeps)
     load_checkpoint(network, path)
     return network.eval()
+
+
+def _weights_file(folder: RunFolder, weights: str) -> Path:
+    stages = {
+        "finetuned": (folder.weights, "finetune"),
+        "pruned": (folder.pruned_weights, "prune"),
+        "original": (folder.original_weights, "prune"),
+    }
+    if weights not in stages:
+        raise SettingsError(f"There are no weights {weights!r} to load.", f"Give one of: {', '.join(stages)}.")
+    path, stage = stages[weights]
+    if not path.is_file() and not folder.settings.exists():
+        raise RunFolderError(
+            f"{path} does not exist.",
+            'PrunedModel.save writes the network as it was then, weights="finetuned", and weights="original".',
+        )
+    return folder.require(path, stage)
 
 
 def load_cut(run: RunFolder) -> nn.Module:

@@ -232,12 +232,11 @@ class PrunedModel:
             The folder.
 
         Raises:
-            RunFolderError: it is a run folder of the command line.
+            RunFolderError: it is a file, a run folder of the command line, or a folder of other files.
             StorageError: it could not be written.
         """
         run = RunFolder(Path(folder))
-        if run.settings.exists():
-            raise RunFolderError(f"{run.path} is a run folder of the command line.", "Choose another folder.")
+        _require_own(run)
         save_weights(self.original, run.original_weights)
         save_weights(self.model, run.weights)
         save_plan(self.plan, run.plan)
@@ -259,6 +258,26 @@ class PrunedModel:
         pruned = networks.load(folder, model=model)
         original = networks.load(folder, weights="original", model=model)
         return cls(pruned, original, load_plan(RunFolder(Path(folder))))
+
+
+def _require_own(run: RunFolder) -> None:
+    """Check that a network can be saved in this folder without mixing its files with others.
+
+    Raises:
+        RunFolderError: it is a file, a run folder of the command line, or a folder of other files.
+    """
+    if run.settings.exists():
+        raise RunFolderError(f"{run.path} is a run folder of the command line.", "Choose another folder.")
+    if not run.path.exists() or run.plan.exists():
+        return
+    if not run.path.is_dir():
+        raise RunFolderError(f"{run.path} is a file; a network is saved in a folder.", "Name a new folder.")
+    others = [file for file in run.path.iterdir() if file.suffix != ".onnx" and not file.name.startswith(".")]
+    if others:
+        raise RunFolderError(
+            f"The folder {run.path.absolute()} holds other files, such as {min(others).name}.",
+            'Name a folder for the network alone, for instance "pruned".',
+        )
 
 
 def _require_effect(options: Iterable[str]) -> None:

@@ -311,6 +311,35 @@ def test_a_run_folder_of_the_command_line_is_not_written_over(pruned, tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["run.toml"]
 
 
+def test_a_network_is_not_saved_among_other_files(pruned, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_text(tmp_path / "notes.txt", "")
+    for folder in ("", ".", tmp_path):
+        with pytest.raises(RunFolderError, match=rf"{tmp_path} .*notes\.txt"):
+            pruned.save(folder)
+    with pytest.raises(RunFolderError, match=r"notes\.txt is a file"):
+        pruned.save("notes.txt")
+    assert [file.name for file in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_a_network_is_saved_again_and_next_to_its_onnx_file(pruned, tmp_path):
+    pruned.export(tmp_path / "own" / "pruned.onnx")
+    folder = pruned.save(tmp_path / "own")
+    write_text(folder / "notes.txt", "")
+    pruned.finetune(loader(), **TRAINING)
+    assert same(catro_deploy.load(pruned.save(folder), model=TinyNet), pruned.model)
+
+
+@pytest.mark.parametrize(
+    ("weights", "error", "said"),
+    [("foo", SettingsError, "'foo'.*finetuned, pruned, original"), ("pruned", RunFolderError, r"PrunedModel\.save")],
+)
+def test_weights_that_are_not_saved_are_named(pruned, tmp_path, weights, error, said):
+    folder = pruned.save(tmp_path / "saved")
+    with pytest.raises(error, match=rf"(?s){said}"):
+        catro_deploy.load(folder, model=TinyNet, weights=weights)
+
+
 def test_agreement_with_the_original_needs_no_labels(pruned):
     alone = [images for images, _ in loader("test")]
     found = pruned.agreement(alone)
