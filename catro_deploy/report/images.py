@@ -11,11 +11,19 @@ SHOWN = 5
 
 
 def sizes_words(sizes: ImageSizes) -> str:
-    """``64x48`` (height x width), or ``of 12 sizes, 240x320 to 480x640``; and the sample, if not all were read."""
+    """``64x48`` (height x width), or ``of 12 sizes, 240 to 480 high and 320 to 640 wide``.
+
+    The number of files follows if not all were read.
+    """
     sample = "" if sizes.looked_at == sizes.files else f" in {count(sizes.looked_at)} of {count(sizes.files)} files"
-    least, most = (f"{height}x{width}" for width, height in (sizes.least, sizes.most))
-    words = least if sizes.different == 1 else f"of {count(sizes.different)} sizes, {least} to {most}"
-    return f"{words}{sample}"
+    width, height = (_range(*ends) for ends in zip(sizes.least, sizes.most, strict=True))
+    if sizes.different == 1:
+        return f"{height}x{width}{sample}"
+    return f"of {count(sizes.different)} sizes, {height} high and {width} wide{sample}"
+
+
+def _range(least: int, most: int) -> str:
+    return f"{least}" if least == most else f"{least} to {most}"
 
 
 def images_words(sizes: ImageSizes | None, width: int, height: int) -> str:

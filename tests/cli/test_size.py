@@ -25,7 +25,7 @@ def test_the_size_of_the_images_is_taken_printed_and_kept(tiny):
     add_another_size(tiny)
     again = command("prune", "--run", "run", "--force")
     assert again.exit_code == 0, again.stderr
-    assert "images of 2 sizes, 11x16 to 16x20 -> 16x16 (enlarged, shrunk, squeezed)" in again.stderr
+    assert "images of 2 sizes, 11 to 16 high and 16 to 20 wide -> 16x16 (enlarged, shrunk, squeezed)" in again.stderr
 
 
 def test_images_of_several_sizes_need_one(tiny):
@@ -33,7 +33,7 @@ def test_images_of_several_sizes_need_one(tiny):
     add_another_size(tiny)
     refused = command("prune", "--run", "run")
     assert refused.exit_code == 2
-    assert "of 2 sizes, 11x16 to 16x20" in refused.stderr
+    assert "of 2 sizes, 11 to 16 high and 16 to 20 wide" in refused.stderr
     assert "size = 64" in refused.stderr
     assert not Path("run/run.toml").exists()
     given = command("prune", "--run", "run", "--size", "16")

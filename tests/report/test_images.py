@@ -14,7 +14,9 @@ PHOTOGRAPHS = ImageSizes(files=9000, looked_at=2000, different=12, least=(320, 2
 
 def test_sizes_in_words():
     assert sizes_words(UNIFORM) == "64x64"
-    assert sizes_words(PHOTOGRAPHS) == "of 12 sizes, 240x320 to 480x640 in 2,000 of 9,000 files"
+    assert sizes_words(PHOTOGRAPHS) == "of 12 sizes, 240 to 480 high and 320 to 640 wide in 2,000 of 9,000 files"
+    tall = ImageSizes(files=2, looked_at=2, different=2, least=(160, 20), most=(160, 1200), square=False)
+    assert sizes_words(tall) == "of 2 sizes, 20 to 1200 high and 160 wide"
 
 
 def test_what_becomes_of_images_in_words():

@@ -49,7 +49,7 @@ def test_photographs_take_the_librarys_size(images, of, model, side):
 
 @pytest.mark.parametrize("model", [OWN, "cifar_resnet20"])
 @pytest.mark.parametrize(
-    ("of", "said"), [([(80, 60), (90, 90)], "of 2 sizes, 60x80 to 90x90"), ([(80, 60)], "are 60x80.")]
+    ("of", "said"), [([(80, 60), (90, 90)], "of 2 sizes, 60 to 90 high and 80 to 90 wide"), ([(80, 60)], "are 60x80.")]
 )
 def test_an_own_network_on_photographs_needs_a_size(images, model, of, said):
     with pytest.raises(DataError) as error:
