@@ -96,8 +96,13 @@ def _unwrapped(model: nn.Module) -> nn.Module:
     """The module that a wrapper for several devices or a compiler holds.
 
     Raises:
-        ModelError: it is a TorchScript module, whose forward cannot be followed.
+        ModelError: it is no module, or a TorchScript module, whose forward cannot be followed.
     """
+    if not isinstance(model, nn.Module):
+        raise ModelError(
+            f"The model is a {type(model).__name__}, not a torch.nn.Module.",
+            "Give the trained network itself; if this is a function that builds it, give what it returns.",
+        )
     while isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
         model = model.module
     model = getattr(model, "_orig_mod", model)  # torch.compile

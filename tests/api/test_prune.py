@@ -268,6 +268,8 @@ def test_the_head_is_the_layer_of_the_logits_wherever_it_runs(images):
         (Maps(3), None, r"\(16, 12, 8, 8\).*\b16\b"),
         (Sums(3), [0, 4], r"\bfc\b"),
         (Sums(3), [0, 1], r"\bfc\b"),
+        (TinyNet, None, r"The model is a type, not a torch\.nn\.Module"),
+        (lively, None, r"The model is a function, not a torch\.nn\.Module"),
         (nn.Flatten(), None, r"no convolution|\(3, 16, 16\)"),
     ],
 )
