@@ -272,7 +272,8 @@ def _require_own(run: RunFolder) -> None:
         return
     if not run.path.is_dir():
         raise RunFolderError(f"{run.path} is a file; a network is saved in a folder.", "Name a new folder.")
-    others = [file for file in run.path.iterdir() if file.suffix != ".onnx" and not file.name.startswith(".")]
+    own = (run.original_weights, run.weights)  # the plan comes last: an earlier save may have been interrupted
+    others = [file for file in run.path.iterdir() if file not in own and file.suffix != ".onnx" and file.name[0] != "."]
     if others:
         raise RunFolderError(
             f"The folder {run.path.absolute()} holds other files, such as {min(others).name}.",

@@ -96,7 +96,7 @@ def prune(
         NumericsError: a feature map is not finite, or a layer's channels are dead.
         FaultError: the pruned network does not compute what the masked original computes.
     """
-    named = [_index_or_name(item) for item in (() if classes is None else classes)]
+    named = _named(classes)
     chosen = {**options, "target": str(target), "budget": budget, "classes": named}
     bench = {"threads": threads, "batch": batch}
     settings = load_settings(None, {"prune": chosen, "bench": bench, "profile": {"protocol": profile}})
@@ -113,6 +113,17 @@ def prune(
         warnings.warn(warning, CatroWarning, stacklevel=3)
     pruned = prune_classifier(original, samples, settings, reporter, labelled=opened.labelled)
     return PrunedModel(pruned.model, original.model, replace(pruned.plan, first_look=look))
+
+
+def _named(classes: Iterable[int | str] | None) -> list[int | str]:
+    """The wanted classes; empty for all.
+
+    Raises:
+        SettingsError: they are no sequence of integers and names.
+    """
+    if isinstance(classes, str) or not isinstance(classes, Iterable | None):
+        raise SettingsError(f"classes = {classes!r} is no sequence.", f"Give a list, for instance [{classes!r}].")
+    return [_index_or_name(item) for item in (() if classes is None else classes)]
 
 
 def _index_or_name(item: object) -> int | str:

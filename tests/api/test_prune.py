@@ -194,6 +194,8 @@ def test_latency_that_can_neither_be_measured_nor_estimated_is_refused_at_once(t
         ({"threads": 0}, SettingsError, r"bench\.threads = 0\b"),
         ({"classes": [0, 3]}, DataError, r"\bclass 3\b"),
         ({"classes": [1]}, DataError, "only: 1"),
+        ({"classes": "stop"}, SettingsError, r"'stop' is no sequence.*\['stop'\]"),
+        ({"classes": 1}, SettingsError, r"1 is no sequence.*\[1\]"),
         ({"classes": [True, False, True]}, SettingsError, r"True(?s:.*)numpy\.flatnonzero\(mask\)"),
         ({"classes": np.array([True, False, True])}, SettingsError, r"True(?s:.*)numpy\.flatnonzero\(mask\)"),
         ({"classes": torch.tensor([True, False, True])}, SettingsError, r"True(?s:.*)numpy\.flatnonzero\(mask\)"),

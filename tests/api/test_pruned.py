@@ -20,6 +20,8 @@ from catro_deploy.errors import (
     SettingsError,
 )
 from catro_deploy.files import file_hash, write_text
+from catro_deploy.models.checkpoint import save_weights
+from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runtimes import open_runner
 from tests.api.test_prune import MEAN, QUICK, STD, alone, loader
 from tests.graph.onnx.test_export import assert_same_as_torch
@@ -328,6 +330,11 @@ def test_a_network_is_saved_again_and_next_to_its_onnx_file(pruned, tmp_path):
     write_text(folder / "notes.txt", "")
     pruned.finetune(loader(), **TRAINING)
     assert same(catro_deploy.load(pruned.save(folder), model=TinyNet), pruned.model)
+
+
+def test_a_save_that_was_interrupted_can_be_repeated(pruned, tmp_path):
+    save_weights(pruned.original, RunFolder(tmp_path).original_weights)
+    assert same(catro_deploy.load(pruned.save(tmp_path), model=TinyNet), pruned.model)
 
 
 @pytest.mark.parametrize(
