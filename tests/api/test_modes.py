@@ -25,7 +25,7 @@ def modes():
     return torch.is_autocast_enabled("cpu"), torch.is_inference_mode_enabled(), torch.is_grad_enabled()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def expected():
     return catro_deploy.prune(lively(), loader(), **QUICK)
 
