@@ -190,9 +190,8 @@ class Training:
 
     @property
     def _is_on_a_plateau(self) -> bool:
-        best = self.state.best_epoch
         patience = self.settings.patience
-        return bool(patience) and best is not None and len(self.state.epochs) - best.epoch >= patience
+        return bool(patience) and self.state.epochs_without_gain >= patience
 
     @property
     def _partial(self) -> Partial:

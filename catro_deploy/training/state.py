@@ -78,6 +78,14 @@ class State:
         validated = [epoch for epoch in self.epochs if epoch.validation_accuracy is not None]
         return max(validated, key=lambda one: (one.validation_accuracy, one.epoch), default=None)
 
+    @property
+    def epochs_without_gain(self) -> int:
+        """The number of last epochs in which validation accuracy was not above that of all earlier ones."""
+        if (best := self.best_epoch) is None:
+            return 0
+        first = next(one for one in self.epochs if one.validation_accuracy == best.validation_accuracy)
+        return len(self.epochs) - first.epoch
+
     def fits(self, model: Tensors, parameters: Tensors, scaler: Mapping[str, object], *, averaged: bool) -> bool:
         """Whether names and shapes are those of ``model``, its trained ``parameters`` and the state of ``scaler``."""
         own = _shapes(model)
