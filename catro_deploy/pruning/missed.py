@@ -95,7 +95,7 @@ def best_of(
         f"The budgets {_all(problem)} were not met in {_rounds(attempts)}: {axis.name} binds. The nearest network "
         f"uses {nearest.most_used:.1%} of what is allowed of it (measured)"
         f"{_others(nearest, axes)}.",
-        _allow(f"Allow more of it ({_flag(axis.name)})", problem),
+        _allow(f"Allow more of it ({_flag(axis.name, problem)})", problem),
     )
 
 
@@ -177,8 +177,10 @@ def _called(budget: Budget) -> str:
     return f"budget {budget}{f' of {budget.use}' if budget.use in FLAGS else ''}"
 
 
-def _flag(name: str) -> str:
-    return FLAGS.get(name, "--budget, --max-energy" if name.startswith("latency") else "--budget")
+def _flag(name: str, problem: Problem) -> str:
+    """The flags of the budgets that the axis ``name`` stands for: that of latency also counts energy."""
+    energy = name.startswith("latency") and any(budget.use == "energy" for budget in problem.settings.budgets)
+    return FLAGS.get(name, f"--budget, {FLAGS['energy']}" if energy else "--budget")
 
 
 def _strictest(problem: Problem, use: str) -> Budget:
