@@ -24,7 +24,7 @@ from catro_deploy.stages.applicable import applicable
 from catro_deploy.stages.decided import as_decided, require_comparable
 from catro_deploy.stages.outside import checkpoint_hash, counts_latency, deciding
 from catro_deploy.stages.replacing import replacement, sibling_folder
-from catro_deploy.stages.table import RUNTIMES, SEARCH, STAGES, VARIANTS, Stage
+from catro_deploy.stages.table import BENCH, RUNTIMES, SEARCH, STAGES, VARIANTS, Stage
 from catro_deploy.targets import Target, load_target
 from catro_deploy.transports.reach import compared_runtimes, reachable, require_latency, require_reachable
 from catro_deploy.transports.registry import HERE, find_device, load_devices
@@ -76,6 +76,18 @@ def check(settings: Settings) -> None:
             "Leave --precision out, or add such a device: catro-deploy device add",
         )
     _check_measuring(settings)
+
+
+def _check_before_writing(settings: Settings, names: Sequence[str]) -> None:
+    """Check what would otherwise fail in the stages ``names``, after the run folder has got these settings."""
+    _check_measuring(settings)
+    require_labels_unneeded(names, settings)
+    batch = max(settings.bench.batch or load_target(settings.prune.target).batch, *settings.bench.batches, 1)
+    if BENCH in names and batch > 1 and not settings.export.dynamic_batch:
+        raise SettingsError(
+            f"{batch} images at a time are to be measured, but the ONNX files take one: export.dynamic_batch is off.",
+            "Add --dynamic-batch to the command that exports (run or export), or measure one at a time: --batch 1",
+        )
 
 
 def _check_measuring(settings: Settings) -> None:
@@ -172,8 +184,7 @@ def run_stages(
         CatroError: whatever a stage raises.
     """
     missed: list[MissedError] = []
-    _check_measuring(settings)  # before the run folder gets these settings
-    require_labels_unneeded(names, settings)
+    _check_before_writing(settings, names)
     with run.lock():
         table, skipped = applicable(table, names, settings, run)
         _note_left_out(skipped, names, settings, progress)
@@ -199,8 +210,7 @@ def keep_earlier(
     Raises:
         UsageError: the settings are invalid; nothing is copied then.
     """
-    _check_measuring(settings)
-    require_labels_unneeded(names, settings)
+    _check_before_writing(settings, names)
     table, _ = applicable(table, names, settings, run)
     return sibling_folder(names, settings, run, table, force=force)
 

@@ -15,6 +15,7 @@ from catro_deploy.stages import outside
 from catro_deploy.stages.outside import deciding
 
 __all__ = [
+    "BENCH",
     "BUILD",
     "PRUNE",
     "QUANTIZE",
@@ -28,7 +29,7 @@ __all__ = [
 ]
 
 SEARCH, VARIANTS, PRUNE, QUANTIZE = "search", "variants", "prune", "quantize"
-BUILD, RUNTIMES, SHIP = "build", "runtimes", "ship"
+BUILD, BENCH, RUNTIMES, SHIP = "build", "bench", "runtimes", "ship"
 
 Paths = Callable[[RunFolder], tuple[Path, ...]]
 
@@ -177,7 +178,7 @@ STAGES: tuple[Stage, ...] = (
         on_device=True,
     ),
     Stage(
-        "bench",
+        BENCH,
         "catro_deploy.stages.bench:bench",
         ("build", "bench"),
         reads=lambda run: (run.plan, *_exported(run), *_quantised(run), *_carried(run)),

@@ -53,6 +53,16 @@ def test_runtimes_that_cannot_be_compared_are_not_kept_in_the_run_folder(catro, 
     assert catro("bench").exit_code == catro("report").exit_code == 0
 
 
+@pytest.mark.parametrize("flags", [("--batch", "4"), ("-o", "bench.batches=[1, 4]")])
+def test_more_images_at_a_time_than_the_files_take_are_not_kept_in_the_run_folder(catro, the_run, flags):
+    assert catro("run", "--target", "x86-cpu", "--budget", "50%flops").exit_code == 0
+    before = RunFolder(the_run()).settings.read_text()
+    refused = catro("bench", *flags)
+    assert refused.exit_code == 2
+    assert "Add --dynamic-batch" in refused.stderr
+    assert RunFolder(the_run()).settings.read_text() == before
+
+
 def test_another_command_gets_another_folder(catro, folder):
     for budget in ("50%flops", "30%flops"):
         assert catro("prune", "--budget", budget).exit_code == 0
