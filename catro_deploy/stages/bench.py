@@ -20,6 +20,7 @@ from catro_deploy.progress import Progress
 from catro_deploy.records import Bench, LatencyPlan, Plan, Precision, Quantize, Speedup
 from catro_deploy.report.budgets import budget_figures, missed_words
 from catro_deploy.report.latency import budget_used
+from catro_deploy.report.wording import ratios
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
 from catro_deploy.runs.records import from_device, load, save
@@ -100,10 +101,10 @@ def _require_met(plan: Plan, record: Bench, where: str, run: RunFolder, again: s
     Raises:
         MissedError: it does not.
     """
-    low, high = record.speedup.ci95
-    if high < 1:
+    if record.speedup.ci95[1] < 1:
+        low, high = ratios(*record.speedup.ci95)
         raise MissedError(
-            f"The pruned model is slower{where}: it runs at {low:.2f} to {high:.2f} times the original's speed.",
+            f"The pruned network is slower{where}: it runs at {low} to {high} times the original's speed.",
             f"The times are in {run.bench}. Multiply-accumulates are not latency: try --budget 0.5x.",
         )
     used = budget_used(plan, record)

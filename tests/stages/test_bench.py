@@ -83,7 +83,7 @@ def scripted(tmp_path, protocol, monkeypatch):
     The widths were chosen when the original took 1.01 ms.
     """
 
-    def measure(originals_us, carried=False, **bench_settings):
+    def measure(originals_us, carried=False, speedup=(2.1, 2.09, 2.11), **bench_settings):
         run = RunFolder(tmp_path / "run")
         run.path.mkdir()
         save_plan(make_timed_plan(), run.plan)
@@ -92,7 +92,7 @@ def scripted(tmp_path, protocol, monkeypatch):
         made = []
 
         def measured(*_):
-            made.append(make_bench(2.1, 2.09, 2.11, original_us=originals_us[len(made)]))
+            made.append(make_bench(*speedup, original_us=originals_us[len(made)]))
             return made[-1]
 
         monkeypatch.setattr(stage, "measured", measured)
@@ -127,6 +127,11 @@ def test_a_pruned_model_that_is_slower_is_said_to_be(tmp_path, protocol):
         bench(settings(protocol), run, Silent())
     assert caught.value.exit_code == 3
     assert load(Bench, run).speedup.ci95[1] < 1
+
+
+def test_a_little_slower_is_not_rounded_to_as_fast(scripted):
+    with pytest.raises(MissedError, match=r"slower: it runs at 0\.996 to 0\.998 times"):
+        scripted([1010], speedup=(0.9971, 0.9962, 0.9981))
 
 
 def test_a_budget_of_latency_that_is_missed_is_said_to_be(tmp_path, protocol):
