@@ -21,7 +21,7 @@ from catro_deploy.runs.records import save
 from catro_deploy.settings import AUTO, Settings
 from catro_deploy.stages.candidates import Candidates
 from catro_deploy.targets import load_target
-from catro_deploy.transports import device_of, reached
+from catro_deploy.transports import reached
 from catro_deploy.transports.reach import require_reachable
 
 __all__ = ["decide", "quantize"]
@@ -43,7 +43,8 @@ def quantize(settings: Settings, run: RunFolder, progress: Progress) -> Quantize
         MissedError: the precision that was requested by name is slower than the target's own, or costs too much
             accuracy; quantize.json, which then names the target's own, is written first.
     """
-    target, device = load_target(settings.prune.target), device_of(settings.prune.device, run)
+    # Results that were carried back never have what is measured here: a bundle is made after this stage.
+    target, device = load_target(settings.prune.target), settings.prune.device
     require_reachable(target, device, "quantize")
     work = Candidates(settings, run, load_plan(run), target, device, progress)
     own: Precision = target.precision

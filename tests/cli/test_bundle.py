@@ -83,6 +83,17 @@ def test_there_and_back_again(run, tmp_path):
     assert result.read_bytes() == before
 
 
+def test_after_results_were_carried_back_a_precision_is_still_decided_here(run, tmp_path):
+    here = tmp_path / "here"
+    assert command("run", "--target", "x86-cpu", "--budget", "50%flops", "--run", str(here)).exit_code == 0
+    assert command("bundle", "--run", str(here)).exit_code == 0
+    assert on_the_device(here, tmp_path).returncode == 0
+    assert command("import", str(tmp_path / "catro-bundle" / "result.json"), "--run", str(here)).exit_code == 0
+    decided = command("quantize", "--precision", "int8", "--run", str(here))
+    assert decided.exit_code == exit_code_of(here, "quantize"), decided.stderr
+    assert command("bundle", "--run", str(here)).exit_code == 0
+
+
 def test_results_of_another_run_are_refused(run, tmp_path):
     assert command("bundle").exit_code == 0
     (tmp_path / "result.json").write_text(json.dumps(to_json(BundleResults())))
