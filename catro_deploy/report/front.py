@@ -17,9 +17,14 @@ def front_line(search: Search) -> str:
     """The result of the search in one line."""
     lost = points(-(search.chosen.drop_points or 0))
     of_what = f" of {METRICS['agreement']}" if search.metric == "agreement" else ""
+    limit = f"loses at most {loss_words(search.max_drop)}{of_what}"
+    if search.largest_kl_nats is not None:
+        found, most = nats(search.chosen.scaled_kl_nats), nats(search.largest_kl_nats)
+        limit = f"keeps the divergence from the original's outputs ({found}) within {most}"
+        lost = f"{lost} points{of_what}, which so few images cannot resolve,"
     return (
-        f"budget {search.budget}: the smallest of {len(search.front)} tried that loses at most "
-        f"{loss_words(search.max_drop)}{of_what}; {lost} on validation images after {_epochs(search)} of fine-tuning"
+        f"budget {search.budget}: the smallest of {len(search.front)} tried that {limit}; {lost} on validation images "
+        f"after {_epochs(search)} of fine-tuning"
     )
 
 

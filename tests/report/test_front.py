@@ -46,6 +46,11 @@ def test_where_divergence_counted_it_has_a_column_and_a_sentence():
     assert table.head[-2:] == ("Divergence", "Within the allowed loss")
     assert [row[-2] for row in table.rows] == ["", *["0.004 nats"] * 4]
     assert "may be at most 0.005 nats" in front_words(few)
+    assert front_line(few).startswith(
+        "budget 0.354x: the smallest of 5 tried that keeps the divergence from the original's outputs (0.004 nats) "
+        "within 0.005 nats; "
+    )
+    assert "points of agreement with the original, which so few images cannot resolve, on" in front_line(few)
     assert "45 images are too few to count" in front_words(few)
 
 
