@@ -1,6 +1,6 @@
 """The same networks in several runtimes: the matrix, and which files to use."""
 
-from catro_deploy.records import Runtimes
+from catro_deploy.records import RuntimeRow, Runtimes
 from catro_deploy.report.tables import Table
 from catro_deploy.report.wording import count, duration, percent, ratios
 
@@ -24,11 +24,19 @@ def runtimes_words(found: Runtimes) -> str:
     best = found.rows[found.fastest]
     images = f"; accuracy on {count(found.test_images)} test images" if best.accuracy is not None else ""
     text = (
-        f"All were measured in one process on the device, interleaved{images}. Fastest: the pruned network in "
-        f"{best.precision} by {best.runtime}, from {' and '.join(best.files)}."
+        f"All were measured in one process on the device, interleaved{images}. The pruned network has its smallest "
+        f"median in {best.precision} by {best.runtime}, from {' and '.join(best.files)}."
     )
+    near = [f"{row.precision} by {row.runtime}" for row in found.rows if row != best and _is_near(row, best)]
+    if near:
+        text += f" Within the noise of it: {', '.join(near)}."
     if not best.served:
         text += " It is not what this run ships."
     for name, reason in found.missing.items():
         text += f" Without {name}: {reason}"
     return " ".join([text, *found.warnings])
+
+
+def _is_near(row: RuntimeRow, best: RuntimeRow) -> bool:
+    """Whether ``row`` is of the same network as ``best``, and the intervals of both overlap."""
+    return row.network == best.network and row.speedup.ci95[1] >= best.speedup.ci95[0]

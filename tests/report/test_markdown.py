@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from catro_deploy.records import Speedup
 from catro_deploy.report.code import infer_code, reproduce_code
 from catro_deploy.report.markdown import to_markdown
+from catro_deploy.report.runtimes import runtimes_words
 from tests.report.made import (
     make_bench,
     make_estimate,
@@ -158,6 +160,14 @@ def test_the_program_that_classifies_images_runs(tmp_path, channels):
         assert done.stdout.startswith(f"image.png: {prediction} {certain:.2%}, ")
 
 
+def test_runtimes_whose_intervals_overlap_are_named_with_the_fastest():
+    found = make_runtimes()
+    *others, best = found.rows
+    near = replace(best, p50_us=990.0, speedup=Speedup(2000 / 990, (1.99, 2.04)))
+    words = runtimes_words(replace(found, rows=(*others, near)))
+    assert "Within the noise of it: fp32 by onnxruntime 1.2.3." in words
+
+
 def test_the_matrix_of_runtimes_names_the_files_of_the_fastest():
     text = to_markdown(
         replace(
@@ -165,7 +175,8 @@ def test_the_matrix_of_runtimes_names_the_files_of_the_fastest():
         )
     )
     assert "## Runtimes" in text
-    assert "Fastest: the pruned network in fp32 by openvino 1.2.3, from pruned.xml." in text
+    assert "The pruned network has its smallest median in fp32 by openvino 1.2.3, from pruned.xml." in text
+    assert "Within the noise" not in text
     assert "It is not what this run ships." in text
     assert "| openvino 1.2.3 | pruned | fp32 | 800 us | 2.50x (2.49 to 2.51) | 90.00% |" in text
     assert "## Runtimes" not in to_markdown(
