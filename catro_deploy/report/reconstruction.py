@@ -29,7 +29,8 @@ def solved_words(record: ReconstructionPlan, resized_to: tuple[int, int] | None 
     if not record.kl_reconstructed < record.kl_cut:
         return f"{words} Solving again brought the outputs no closer: the layers keep the original's weights."
     left = f", {count(len(record.left))} not" if record.left else ""
-    return f"{words} {count(len(record.explained))} layers were solved again{left}."
+    solved = len(record.explained)
+    return f"{words} {'1 layer was' if solved == 1 else f'{count(solved)} layers were'} solved again{left}."
 
 
 def losses_table(record: ReconstructionPlan) -> Table:
