@@ -74,7 +74,8 @@ def axes_of(budgets: Sequence[Budget], devices: Sequence[Priced], counted: Count
 def _timed(budgets: Sequence[Budget], device: Priced, place: int) -> Axis:
     original_us = device.pricing.original_us
     most = min((budget.limit(original_us) for budget in budgets if budget.use == "latency"), default=original_us)
-    name = f"latency on {device.name}" if device.name else "latency"
+    several = f" ({', '.join(map(str, budgets))})" if len(budgets) > 1 else ""
+    name = f"latency{several} on {device.name}" if device.name else f"latency{several}"
 
     def share(measured: Measured) -> float:
         return max(_share(budget, measured.devices[place]) for budget in budgets)
