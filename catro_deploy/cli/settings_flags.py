@@ -137,7 +137,11 @@ def _by_section(values: dict[Flag, Any], others: Sequence[str]) -> Flags:
             flags.setdefault(section, {})[key] = _members(section, key, value) if isinstance(value, list) else value
     for text in others:
         section, key, value = _read(text)
-        flags.setdefault(section, {})[key] = _members(section, key, [value]) if isinstance(value, str) else value
+        if isinstance(value, str):
+            value = _members(section, key, [value])
+        elif not isinstance(value, list) and _is_list(section, key):
+            value = [value]
+        flags.setdefault(section, {})[key] = value
     return flags
 
 
@@ -151,11 +155,18 @@ def _members(section: str, key: str, texts: Sequence[str]) -> Any:  # noqa: ANN4
     """For a list, the items of ``texts`` split at commas; for other settings, ``texts`` as one text; None if empty."""
     from catro_deploy.settings.catalog import settings_by_place
 
-    setting = settings_by_place().get(f"{section}.{key}")
-    if setting is None or not setting.is_list:
+    if not _is_list(section, key):
         return ", ".join(texts) or None
     names = split_names(texts) or None
-    return list(map(str, names)) if names and setting.type == list[str] else names
+    return list(map(str, names)) if names and settings_by_place()[f"{section}.{key}"].type == list[str] else names
+
+
+def _is_list(section: str, key: str) -> bool:
+    """Whether this is a setting that takes several values."""
+    from catro_deploy.settings.catalog import settings_by_place
+
+    setting = settings_by_place().get(f"{section}.{key}")
+    return setting is not None and setting.is_list
 
 
 def _read(text: str) -> tuple[str, str, Any]:

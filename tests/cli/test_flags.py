@@ -134,6 +134,12 @@ def test_settings_without_a_flag_are_set(catro, folder):
     assert (found.data.validation, found.bench.batches) == (0.25, [2, 4])
 
 
+@pytest.mark.parametrize(("given", "batches"), [("8", [8]), ("4,8", [4, 8]), ("[8]", [8])])
+def test_one_value_of_a_list_needs_no_brackets(catro, folder, given, batches):
+    assert catro("prune", "--run", "here", "-o", f"bench.batches={given}").exit_code == 0
+    assert load_settings(folder / "here" / "run.toml", {}).bench.batches == batches
+
+
 @pytest.mark.parametrize(
     ("texts", "names"),
     [
