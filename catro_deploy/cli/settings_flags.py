@@ -8,6 +8,7 @@ import functools
 import inspect
 import re
 import tomllib
+import typing
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -145,10 +146,9 @@ def _by_section(values: dict[Flag, Any], others: Sequence[str]) -> Flags:
     return flags
 
 
-def split_names(texts: Sequence[str]) -> list[int | str]:
-    """``["a,b", "3"]`` as ``["a", "b", 3]``: numbers are indices, but not those with leading zeros."""
-    names = [name.strip() for text in texts for name in text.split(",") if name.strip()]
-    return [int(name) if re.fullmatch(r"0|[1-9]\d*", name) else name for name in names]
+def split_names(texts: Sequence[str]) -> list[str]:
+    """``["a, b", "3"]`` as ``["a", "b", "3"]``: a class may be named 3, so the data decide whether this is an index."""
+    return [name.strip() for text in texts for name in text.split(",") if name.strip()]
 
 
 def _members(section: str, key: str, texts: Sequence[str]) -> Any:  # noqa: ANN401 - of any setting
@@ -157,8 +157,11 @@ def _members(section: str, key: str, texts: Sequence[str]) -> Any:  # noqa: ANN4
 
     if not _is_list(section, key):
         return ", ".join(texts) or None
-    names = split_names(texts) or None
-    return list(map(str, names)) if names and settings_by_place()[f"{section}.{key}"].type == list[str] else names
+    names = split_names(texts)
+    (kind,) = typing.get_args(settings_by_place()[f"{section}.{key}"].type)
+    if kind is str or str in typing.get_args(kind):
+        return names or None
+    return [int(name) if name.isdecimal() else name for name in names] or None
 
 
 def _is_list(section: str, key: str) -> bool:

@@ -103,6 +103,14 @@ def test_an_empty_flag_is_not_the_default(catro, flag, value):
     assert f"{flag} is empty." in refused.stderr
 
 
+@pytest.mark.parametrize("flag", ["--run", "--config"])
+def test_an_empty_path_is_not_the_current_folder(catro, folder, flag):
+    refused = catro("prune", flag, "")
+    assert refused.exit_code == 2
+    assert "it is empty" in refused.stderr
+    assert not (folder / "run.toml").exists()
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -130,7 +138,7 @@ def test_settings_without_a_flag_are_set(catro, folder):
     done = catro("prune", "--run", "here", *(word for one in given for word in ("-o", one)))
     assert done.exit_code == 0
     found = load_settings(folder / "here" / "run.toml", {})
-    assert (found.prune.ridge, found.prune.classes, found.prune.ignore) == (0.5, ["a", 3], ["conv1"])
+    assert (found.prune.ridge, found.prune.classes, found.prune.ignore) == (0.5, ["a", "3"], ["conv1"])
     assert (found.data.validation, found.bench.batches) == (0.25, [2, 4])
 
 
@@ -144,9 +152,9 @@ def test_one_value_of_a_list_needs_no_brackets(catro, folder, given, batches):
     ("texts", "names"),
     [
         (["speed_limits"], ["speed_limits"]),
-        (["1,2", "5"], [1, 2, 5]),
+        (["1,2", "5"], ["1", "2", "5"]),
         ([" a b , c,"], ["a b", "c"]),
-        (["0", "007", "-1"], [0, "007", "-1"]),
+        (["0", "007", "-1"], ["0", "007", "-1"]),
         ([], []),
     ],
 )
@@ -156,4 +164,4 @@ def test_names_are_split(texts, names):
 
 @given(st.lists(st.integers(0, 10**6), min_size=1))
 def test_commas_and_repetition_mean_the_same(indices):
-    assert split_names([",".join(map(str, indices))]) == split_names(list(map(str, indices))) == indices
+    assert split_names([",".join(map(str, indices))]) == split_names(list(map(str, indices))) == list(map(str, indices))
