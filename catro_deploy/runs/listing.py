@@ -12,6 +12,8 @@ from catro_deploy.toml import read_toml
 
 __all__ = ["RUNS", "WORK_FILE", "find_run", "newest_run", "remove_run", "run_folders"]
 
+SHORTEST_PART = 3
+
 RUNS = Path("runs")
 """Where a working folder keeps its run folders."""
 WORK_FILE = "catro.toml"
@@ -42,6 +44,8 @@ def newest_run(root: Path) -> RunFolder:
 def find_run(name: str, root: Path) -> RunFolder:
     """The run folder that ``name`` refers to: a path, a name below ``root``, or a part of exactly one such name.
 
+    The part has at least ``SHORTEST_PART`` characters: an empty shell variable or "." refers to no run.
+
     If several names contain that part, the only one that ends with it is chosen: ``--keep`` appends a number to a name.
 
     Raises:
@@ -51,7 +55,7 @@ def find_run(name: str, root: Path) -> RunFolder:
         if (path / "run.toml").is_file():
             return RunFolder(path)
     names = [run.path.name for run in run_folders(root)]
-    matches = [known for known in names if name in known]
+    matches = [known for known in names if name in known] if len(name) >= SHORTEST_PART else []
     ending = [known for known in matches if known.endswith(name)]
     matches = ending if len(ending) == 1 else matches
     if len(matches) == 1:

@@ -59,6 +59,13 @@ def test_a_run_is_found_by_path_name_or_a_part_of_its_name(made, tmp_path):
         find_run("notes", root)
 
 
+@pytest.mark.parametrize("name", ["", ".", "-", "86"])
+def test_too_short_a_part_refers_to_no_run(made, tmp_path, name):
+    made("x86-cpu-signs-0.5x-1a2b")
+    with pytest.raises(RunFolderError):
+        find_run(name, tmp_path / "runs")
+
+
 def test_removing_deletes_links_and_not_what_they_point_to(made, tmp_path):
     run = made("one")
     write_text(tmp_path / "far" / "image.png", "pixels")
