@@ -1,6 +1,7 @@
 """Output: results to stdout, notes and progress to stderr; bars on a terminal, else lines."""
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -100,7 +101,10 @@ class Lines:
 
 
 def _print_line(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)  # noqa: T201 - the one place that prints plain lines
+    try:
+        print(text, file=sys.stderr, flush=True)  # noqa: T201 - the one place that prints plain lines
+    except BrokenPipeError:  # nobody reads the progress any more, as after `2>&1 | head`; the work goes on
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 class _Line:

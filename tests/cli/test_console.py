@@ -1,6 +1,9 @@
 import ast
 import io
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -146,3 +149,13 @@ def test_in_a_file_a_wide_table_is_neither_cut_nor_wrapped(capsys):
     table.add_row(*words)
     print_result("first", table)
     assert [line.split() for line in capsys.readouterr().out.splitlines()] == [["first"], words]
+
+
+def test_progress_that_nobody_reads_ends_no_work():
+    """As after ``2>&1 | head``: the reader has closed its end."""
+    code = "from catro_deploy.cli.console import Lines\nfor _ in range(3): Lines().note('working')\nprint('done')"
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=writer, text=True, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stdout) == (0, "done\n")
