@@ -28,7 +28,7 @@ from catro_deploy.report.advice import advice_on
 from catro_deploy.report.agreement import validation_heading
 from catro_deploy.report.budgets import planned_figures
 from catro_deploy.report.few import interval_of
-from catro_deploy.report.finetuning import kept_words
+from catro_deploy.report.finetuning import epochs_words, kept_words, scores_words
 from catro_deploy.report.front import front_line
 from catro_deploy.report.reconstruction import reconstruction_line
 from catro_deploy.report.recovery import recovery_line
@@ -136,13 +136,12 @@ def show_finetune(result: Finetune, run: RunFolder) -> Shown:
     if not result.epochs:
         return [f"No training: validation accuracy {percent(result.validation_accuracy)}, as pruned"]
     minutes, seconds = divmod(round(result.seconds), 60)
-    line = f"Fine-tuned {len(result.epochs)} epochs in {minutes}:{seconds:02d} on {result.device}"
+    line = f"Fine-tuned {epochs_words(result)} in {minutes}:{seconds:02d} on {result.device}"
     if result.choice and result.discarded:
         return [line, kept_words(result.choice)]
-    before, after = result.baseline_validation_accuracy, result.validation_accuracy
-    known = interval_of(after, result.validation_images)
+    known = interval_of(result.validation_accuracy, result.validation_images)
     interval = f" ({share_interval(known)})" if known else ""
-    return [f"{line}: validation accuracy {percent(before)} -> {percent(after)}{interval}"]
+    return [f"{line}: {scores_words(result)}{interval}"]
 
 
 def show_export(result: dict[str, Any], run: RunFolder) -> Shown:

@@ -3,22 +3,37 @@
 from catro_deploy.records import Choice, Finetune
 from catro_deploy.report.wording import count, nats, percent
 
-__all__ = ["finetuning_words", "kept_words", "probe_words"]
+__all__ = ["epochs_words", "finetuning_words", "kept_words", "probe_words", "scores_words"]
 
 
 def finetuning_words(finetune: Finetune) -> str:
     """A summary of the training from finetune.json, or a statement that there was none."""
-    before, after = finetune.baseline_validation_accuracy, finetune.validation_accuracy
-    epochs = len(finetune.epochs)
-    if not epochs:
+    after = finetune.validation_accuracy
+    if not finetune.epochs:
         return f"No training took place: the weights are those after pruning, validation accuracy {percent(after)}."
     choice = finetune.choice
-    reached = choice.after.accuracy if choice else after
     trained = (
-        f"{epochs} epoch{'' if epochs == 1 else 's'} over {count(finetune.images)} images on {finetune.device} "
-        f"in {count(finetune.seconds)} s: validation accuracy {percent(before)} before, {percent(reached)} after."
+        f"{epochs_words(finetune)} over {count(finetune.images)} images on {finetune.device} "
+        f"in {count(finetune.seconds)} s: {scores_words(finetune)}."
     )
     return f"{trained} {kept_words(choice)}" if choice and finetune.discarded else trained
+
+
+def epochs_words(finetune: Finetune) -> str:
+    """The number of epochs: ``1 epoch``, ``3 epochs``."""
+    epochs = len(finetune.epochs)
+    return f"{epochs} epoch{'' if epochs == 1 else 's'}"
+
+
+def scores_words(finetune: Finetune) -> str:
+    """What training changed on validation images: accuracy or, without labels, agreement with the original."""
+    choice, before = finetune.choice, finetune.baseline_validation_accuracy
+    if choice is None:
+        return f"validation accuracy {percent(before)} -> {percent(finetune.validation_accuracy)}"
+    if choice.after.accuracy is None:
+        scores = choice.before.agreement, choice.after.agreement
+        return "agreement with the original on validation images " + " -> ".join(map(percent, scores))
+    return f"validation accuracy {percent(before)} -> {percent(choice.after.accuracy)}"
 
 
 def kept_words(choice: Choice) -> str:

@@ -8,6 +8,7 @@ from catro_deploy.cli.results import RESULTS
 from catro_deploy.records import Choice, Score
 from catro_deploy.report.cards import cards
 from catro_deploy.report.few import few_image_warnings
+from catro_deploy.report.finetuning import finetuning_words
 from catro_deploy.report.html import to_html
 from catro_deploy.report.markdown import to_markdown
 from tests.report.made import (
@@ -70,14 +71,28 @@ def test_too_few_test_images_are_warned_of(images, max_drop, warned):
         assert "45 test images cannot show a small loss: one image is 2.2 points" in found[0]
 
 
+def test_without_labels_training_is_reported_by_agreement():
+    before, after = Score(None, 0.9, 0.02), Score(None, 0.95, 0.01)
+    finetune = make_finetune(
+        epochs=1,
+        validation_accuracy=None,
+        baseline_validation_accuracy=None,
+        choice=Choice("finetuned", 45, before, after),
+    )
+    expected = "agreement with the original on validation images 90.00% -> 95.00%"
+    assert finetuning_words(finetune).startswith("1 epoch over ")
+    assert finetuning_words(finetune).endswith(f"{expected}.")
+    (line,) = RESULTS["finetune"].show(finetune, None)
+    assert line.startswith("Fine-tuned 1 epoch in ")
+    assert line.endswith(expected)
+
+
 def test_a_fine_tuning_that_was_discarded_is_reported():
     finetune = make_finetune(**DISCARDED)
     words = "Fine-tuning did not improve the network on 45 validation images (accuracy 90.00% -> 70.00%, agreement"
     content = report(finetune=finetune)
     assert any(warning.startswith(words) for warning in content.warnings)
-    assert "validation accuracy 90.00% before, 70.00% after. Fine-tuning did not" in to_markdown(content).replace(
-        "\\", ""
-    )
+    assert "validation accuracy 90.00% -> 70.00%. Fine-tuning did not" in to_markdown(content).replace("\\", "")
     assert words in to_html(content).replace("&gt;", ">")
     assert RESULTS["finetune"].show(finetune, None)[1].startswith(words)
     equal = make_finetune(**DISCARDED | {"choice": Choice("pruned", 45, SCORES, replace(SCORES, mean_kl_nats=0.9))})
