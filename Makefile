@@ -5,8 +5,6 @@
 # All of them set up .venv if needed; later calls are quick.
 PYTHON ?= python3
 BIN := .venv/bin
-# Some tests wait for devices or other processes: one more at a time than there are cores.
-WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 SMALLEST := --budget 50%flops --epochs 0 -o train.epochs=2 -o verify.max_drop=100
 .DELETE_ON_ERROR:
 .PHONY: demo test rehearsal docs reference dist clean
@@ -21,7 +19,7 @@ test: .venv/installed-dev .venv/tensorrt/installed .venv/cuda/installed
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.rehearsal.parts
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 rehearsal: .venv/installed-dev .venv/tensorrt/installed
 	$(BIN)/python -m tests.rehearsal.parts
