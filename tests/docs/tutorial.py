@@ -112,7 +112,8 @@ def compare(shown: list[str], printed: str, where: str) -> None:
 
 
 def _form(line: str) -> str:
-    return " ".join(FIGURE.sub("#", line).split())
+    """``line`` without its figures, and without the remark that a busy machine adds."""
+    return " ".join(FIGURE.sub("#", line.removesuffix("; the machine was disturbed")).split())
 
 
 def _write(file: Path, text: str) -> None:
