@@ -33,7 +33,7 @@ from catro_deploy.report.front import front_line
 from catro_deploy.report.reconstruction import reconstruction_line
 from catro_deploy.report.recovery import recovery_line
 from catro_deploy.report.runtimes import runtimes_table, runtimes_words
-from catro_deploy.report.shipping import shipping_words
+from catro_deploy.report.shipping import kilobytes, shipping_words
 from catro_deploy.report.tables import interval_row, percentiles, resized_sizes
 from catro_deploy.report.variants import variants_line
 from catro_deploy.report.verdict import prediction_word
@@ -146,7 +146,7 @@ def show_finetune(result: Finetune, run: RunFolder) -> Shown:
 
 def show_export(result: dict[str, Any], run: RunFolder) -> Shown:
     """A line for each file."""
-    return [f"{model['file']} ({count(model['bytes'] / 1024)} KiB)" for model in result.values()]
+    return [f"{model['file']} ({kilobytes(model['bytes'])})" for model in result.values()]
 
 
 def _precisions(result: Quantize) -> Table:
