@@ -140,7 +140,7 @@ def _by_section(values: dict[Flag, Any], others: Sequence[str]) -> Flags:
         section, key, value = _read(text)
         if isinstance(value, str):
             value = _members(section, key, [value])
-        elif not isinstance(value, list) and _is_list(section, key):
+        elif not isinstance(value, list) and _item_type(section, key) is not None:
             value = [value]
         flags.setdefault(section, {})[key] = value
     return flags
@@ -153,23 +153,21 @@ def split_names(texts: Sequence[str]) -> list[str]:
 
 def _members(section: str, key: str, texts: Sequence[str]) -> Any:  # noqa: ANN401 - of any setting
     """For a list, the items of ``texts`` split at commas; for other settings, ``texts`` as one text; None if empty."""
-    from catro_deploy.settings.catalog import settings_by_place
-
-    if not _is_list(section, key):
+    kind = _item_type(section, key)
+    if kind is None:
         return ", ".join(texts) or None
     names = split_names(texts)
-    (kind,) = typing.get_args(settings_by_place()[f"{section}.{key}"].type)
     if kind is str or str in typing.get_args(kind):
         return names or None
     return [int(name) if name.isdecimal() else name for name in names] or None
 
 
-def _is_list(section: str, key: str) -> bool:
-    """Whether this is a setting that takes several values."""
+def _item_type(section: str, key: str) -> Any:  # noqa: ANN401 - any type
+    """The type of a single value of a setting that takes several; None for other settings."""
     from catro_deploy.settings.catalog import settings_by_place
 
     setting = settings_by_place().get(f"{section}.{key}")
-    return setting is not None and setting.is_list
+    return typing.get_args(setting.type)[0] if setting is not None and setting.is_list else None
 
 
 def _read(text: str) -> tuple[str, str, Any]:

@@ -78,14 +78,14 @@ def test_the_fastest_budget_is_taken_that_keeps_the_accuracy(halving, max_drop, 
     assert len(found.variants) == 6
 
 
-@pytest.mark.parametrize(("max_drop", "met"), [(None, "0.35x"), (0.1, "0.35x")])
-def test_another_budget_does_not_replace_one_that_cannot_be_met(halving, run, max_drop, met):
+@pytest.mark.parametrize("max_drop", [None, 0.1])
+def test_another_budget_does_not_replace_one_that_cannot_be_met(halving, run, max_drop):
     """Unless the other one keeps the accuracy, which is what a search with an allowed loss is for."""
 
     def lost(changes, step):
-        return 0.5 if changes.get("prune.budget") == met else None
+        return 0.5 if changes.get("prune.budget") == "0.35x" else None
 
-    with pytest.raises(MissedError, match=rf"meets the budget 0\.5x, 0\.25x\. Networks were found for {met}\."):
+    with pytest.raises(MissedError, match=r"meets the budget 0\.5x, 0\.25x\. Networks were found for 0\.35x\."):
         halving(lost, settings_of(max_drop=max_drop, **SEVERAL))
     assert not run.variants.exists()
 
