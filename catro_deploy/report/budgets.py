@@ -18,6 +18,7 @@ __all__ = [
     "budget_figures",
     "missed_list",
     "missed_words",
+    "other_budgets",
     "planned_figures",
     "share_words",
 ]
@@ -55,6 +56,12 @@ def missed_words(figures: Sequence[BudgetFigures], uses: Sequence[Use]) -> str:
         return ""
     binds = "" if len(figures) == 1 else f" {asked_words(missed[0])} binds."
     return f"Not met, measured: {missed_list(missed)}.{binds}"
+
+
+def other_budgets(budget: str, figures: Sequence[BudgetFigures]) -> list[BudgetFigures]:
+    """All ``figures`` but those of ``budget`` on the first target, by which the widths were chosen."""
+    place = next((at for at, one in enumerate(figures) if one.budget == budget and not one.sustained), None)
+    return [one for at, one in enumerate(figures) if at != place]
 
 
 def missed_list(figures: Sequence[BudgetFigures]) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from catro_deploy.records import Speedup
 from catro_deploy.records.figures import AgreementFigures, Verification
 from catro_deploy.records.report import Report
-from catro_deploy.report.budgets import asked_words
+from catro_deploy.report.budgets import asked_words, other_budgets
 from catro_deploy.report.verdict import budget_words, prediction_word
 from catro_deploy.report.wording import (
     change,
@@ -72,9 +72,10 @@ def _budget(report: Report) -> Card:
     tone = {"met": "good", "missed": "bad", "unsure": ""}[used.outcome]
     word = {"met": "met", "missed": "MISSED", "unsure": "missed within the noise"}[used.outcome]
     before = (f"{prediction_word(latency)} {typeset(budget_words(used, used.predicted))}",) if latency else ()
-    others = [f"MISSED: {asked_words(one)}" for one in report.budgets[1:] if one.outcome == "missed"]
-    lines = f"{word}, measured", *before, *others
-    return Card(f"Budget {report.budget}", value, lines, "bad" if others else tone, unit)
+    others = other_budgets(report.budget, report.budgets)
+    missed = [f"MISSED: {asked_words(one)}" for one in others if one.outcome == "missed"]
+    lines = f"{word}, measured", *before, *missed
+    return Card(f"Budget {report.budget}", value, lines, "bad" if missed else tone, unit)
 
 
 def _accuracy(verification: Verification, report: Report) -> Card:

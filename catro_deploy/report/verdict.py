@@ -4,7 +4,7 @@ from catro_deploy.records import LatencyPlan, Speedup
 from catro_deploy.records.budgets import BudgetUsed
 from catro_deploy.records.figures import LatencyFigures, Verification
 from catro_deploy.records.report import Report
-from catro_deploy.report.budgets import missed_list
+from catro_deploy.report.budgets import missed_list, other_budgets
 from catro_deploy.report.wording import (
     change_interval,
     count,
@@ -159,8 +159,8 @@ def _budget(report: Report) -> list[str]:
 
 
 def _other_budgets(report: Report) -> list[str]:
-    """The outcome of all budgets after the first; empty if there are none or their outcome is not known."""
-    others = report.budgets[1:]
+    """The outcome of all budgets but the main one; empty if there are none or their outcome is not known."""
+    others = other_budgets(report.budget, report.budgets)
     if words := missed_list(others):
         return [f"OVER BUDGET: {words}"]
     met = all(one.outcome == "met" for one in report.budgets)

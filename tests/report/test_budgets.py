@@ -132,5 +132,15 @@ def test_headline_and_card_cover_all_budgets():
     assert (good.tone, bad.tone, bad.lines[-1]) == ("good", "bad", "MISSED: 1us@p99 of latency")
 
 
+def test_a_budget_before_the_one_that_chose_the_widths_is_covered():
+    """The main budget is the first of latency, wherever it stands in the request."""
+    over = replace(MACS, measured=900.0)
+    content = make_report(plan_with(over, MEDIAN), make_verify(0.98, 0.98), make_bench(2.05, 2.04, 2.06))
+    assert content.verdict.endswith("; OVER BUDGET: 50%flops: 900 of 500")
+    assert content.verdict.count("0.5x") == 1
+    (card,) = [card for card in cards(content) if card.name == "Budget 0.5x"]
+    assert (card.tone, card.lines[-1]) == ("bad", "MISSED: 50%flops")
+
+
 def test_one_budget_is_named_once():
     assert "budgets" not in make_report(plan_with(MEDIAN), make_verify(0.98, 0.98), make_bench()).verdict
