@@ -43,11 +43,9 @@ def test_engines_are_built_for_runtimes_that_need_them(run, monkeypatch):
     assert go(run, every, prune={"target": "x86-gpu"}) == every
     assert go(run, every, prune={"target": "x86-gpu"}) == []
     assert go(run, every, prune={"target": "x86-gpu"}, build={"level": 5}) == [BUILD, "verify", "bench", "report"]
-    assert go(run, every, prune={"target": "x86-gpu"}, build={"level": 5}, bench={"batches": [4]}) == [
-        BUILD,
-        "bench",
-        "report",
-    ]
+    gpu = {"prune": {"target": "x86-gpu"}, "build": {"level": 5}, "export": {"dynamic_batch": True}}
+    go(run, every, **gpu)
+    assert go(run, every, **gpu, bench={"batches": [4]}) == [BUILD, "bench", "report"]
 
 
 def test_runtimes_are_compared_where_that_is_asked_for_and_nothing_is_measured_again(run):
@@ -106,9 +104,10 @@ def test_the_same_classes_in_another_order_are_another_pruning(run):
     ],
 )
 def test_a_budget_of_latency_hangs_on_how_the_target_is_used(run, budget, flags, expected):
-    go(run, prune={"budget": budget})
-    assert go(run, prune={"budget": budget}) == []
-    assert go(run, prune={"budget": budget}, **flags) == expected
+    before = {"prune": {"budget": budget}, "export": {"dynamic_batch": True}}
+    go(run, **before)
+    assert go(run, **before) == []
+    assert go(run, **before | flags | {"export": before["export"] | flags.get("export", {})}) == expected
 
 
 def test_a_protocol_that_was_edited_prunes_again_under_a_budget_of_latency(run, tmp_path):
