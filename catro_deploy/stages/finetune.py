@@ -103,9 +103,7 @@ def _choice(
     images = decode_once(validation, device, progress, "comparing with the network before fine-tuning")
 
     def logits(network: nn.Module) -> NDArray[np.float32]:
-        outputs = predict(network, images, plan.mean, plan.std, options.batch_size or LARGEST_BATCH, device)
-        network.cpu()
-        return outputs.numpy()
+        return predict(network, images, plan.mean, plan.std, options.batch_size or LARGEST_BATCH, device).numpy()
 
     before = networks.load(run, weights="pruned")
     original = networks.load(run, weights="original")

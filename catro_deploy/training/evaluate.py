@@ -10,6 +10,7 @@ from torch import nn
 from catro_deploy.data.base import Split
 from catro_deploy.data.pixels import normalise
 from catro_deploy.memory import reused_pages
+from catro_deploy.models.modes import evaluated
 from catro_deploy.training.reading import read_batches
 
 __all__ = ["accuracy", "correct", "predict"]
@@ -25,23 +26,19 @@ def predict(
 ) -> torch.Tensor:
     """Logits in float32 for every image of ``split``: shape (N, classes), on the CPU.
 
-    The model is moved to ``device``, runs in eval mode, and is left in the mode it was in.
+    The model runs on ``device`` in eval mode; afterwards it is where and in the modes that it was.
 
     Raises:
         DataError: an image is missing or cannot be decoded.
     """
     count = len(split.labels)
     parts = [_batch(start, count, batch_size) for start in range(0, count, batch_size)]
-    was_training = model.training
-    model.to(device).eval()
-    try:
-        with torch.inference_mode(), reused_pages():
-            logits = [
-                model(normalise(pixels.to(device, non_blocking=True), mean, std)).float().cpu()
-                for pixels in read_batches(split, parts, pin=torch.device(device).type == "cuda")
-            ]
-    finally:
-        model.train(was_training)
+    device = torch.device(device)
+    with evaluated(model, device) as network, torch.inference_mode(), reused_pages():
+        logits = [
+            network(normalise(pixels.to(device, non_blocking=True), mean, std)).float().cpu()
+            for pixels in read_batches(split, parts, pin=device.type == "cuda")
+        ]
     return torch.cat(logits) if logits else torch.empty(0, 0)
 
 

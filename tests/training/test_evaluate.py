@@ -21,6 +21,14 @@ def test_predict_does_not_depend_on_the_batch_size_and_keeps_the_mode():
     assert not any(p.grad is not None for p in model.parameters())
 
 
+def test_layers_keep_the_mode_that_they_were_in():
+    model = nn.Sequential(small_network(), nn.Dropout()).train()
+    model[0].eval()
+    before = [module.training for module in model.modules()]
+    predict(model, separable_split(10), MEAN, STD, batch_size=10)
+    assert [module.training for module in model.modules()] == before
+
+
 def test_predict_keeps_the_order_of_the_images():
     pixels = torch.arange(7, dtype=torch.uint8).view(7, 1, 1, 1)
     logits = predict(nn.Flatten(), MemorySplit(pixels, np.zeros(7, np.int64)), (0.0,), (1 / 255,), batch_size=2)
