@@ -11,7 +11,7 @@ from catro_deploy.cli.groups import Group
 from catro_deploy.cli.options import Json, examples
 from catro_deploy.errors import CatroError
 from catro_deploy.runs.folder import RunFolder
-from catro_deploy.runs.listing import RUNS, find_run, remove_run, run_folders
+from catro_deploy.runs.listing import RUNS, find_run, remove_run, require_removable, run_folders
 
 if TYPE_CHECKING:
     from catro_deploy.records.overview import Overview
@@ -90,6 +90,7 @@ def remove(
 ) -> None:
     """Delete a run folder and everything in it. Links in it are deleted, not what they point to."""
     run = find_run(name, RUNS)
+    require_removable(run)
     if not yes:
         files = [path for path in run.path.rglob("*") if path.is_file()]
         size = sum(path.lstat().st_size for path in files) / 2**20

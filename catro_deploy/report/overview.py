@@ -1,6 +1,8 @@
 """Key figures of a run folder: for lists of runs, and for two runs side by side."""
 
+import os
 import tomllib
+from pathlib import Path
 from typing import Any, TypeVar
 
 from catro_deploy.errors import RunFolderError
@@ -29,7 +31,7 @@ def overview(run: RunFolder) -> Overview:
 
     settings = settings_of(run)
     found: dict[str, Any] = {
-        "name": run.path.resolve().name,
+        "name": Path(os.path.abspath(run.path)).name,  # noqa: PTH100 - a link keeps its own name
         "stage": stages[-1] if stages else None,
         "date": finished[stages[-1]] if stages else None,
         "model": settings.get("model", {}).get("name"),

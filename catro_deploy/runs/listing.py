@@ -10,7 +10,7 @@ from catro_deploy.runs.folder import RunFolder
 from catro_deploy.suggestions import did_you_mean
 from catro_deploy.toml import read_toml
 
-__all__ = ["RUNS", "WORK_FILE", "find_run", "newest_run", "remove_run", "run_folders"]
+__all__ = ["RUNS", "WORK_FILE", "find_run", "newest_run", "remove_run", "require_removable", "run_folders"]
 
 SHORTEST_PART = 3
 
@@ -68,12 +68,12 @@ def find_run(name: str, root: Path) -> RunFolder:
     raise RunFolderError(f"There is no run {name!r} in {root.absolute()}.", hint)
 
 
-def remove_run(run: RunFolder) -> None:
-    """Delete the folder of ``run``. Links inside it are deleted, but not their targets.
+def require_removable(run: RunFolder) -> None:
+    """Reject what ``remove_run`` would not delete.
 
     Raises:
-        RunFolderError: it is not a run folder or a link to one, another process has locked it, or it also contains
-            the working folder, its settings, the checkpoint or the images.
+        RunFolderError: it is not a run folder, it is a link to one, or it also contains the working folder, its
+            settings, the checkpoint or the images.
     """
     if run.path.is_symlink():
         raise RunFolderError(f"{run.path} is a link to {run.path.readlink()}.", "Remove the link itself: rm")
@@ -81,6 +81,15 @@ def remove_run(run: RunFolder) -> None:
         raise RunFolderError(f"{run.path} is not a run folder: it has no run.toml.", "catro-deploy runs list")
     if foreign := next(_foreign(run), None):
         raise RunFolderError(f"{run.path} also contains {foreign}.", "Move that elsewhere, then remove the run again.")
+
+
+def remove_run(run: RunFolder) -> None:
+    """Delete the folder of ``run``. Links inside it are deleted, but not their targets.
+
+    Raises:
+        RunFolderError: see ``require_removable``; or another process has locked the run.
+    """
+    require_removable(run)
     with run.lock():
         shutil.rmtree(run.path)
 

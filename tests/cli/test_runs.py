@@ -68,6 +68,17 @@ def test_removing_asks_and_without_an_answer_leaves_the_run(tiny_run):
     assert tiny_run.plan.is_file()
 
 
+def test_a_link_to_a_run_is_listed_by_its_own_name_and_not_removed(tiny_run):
+    runs = tiny_run.path.parent / "runs"
+    runs.mkdir(exist_ok=True)
+    (runs / "linked").symlink_to(tiny_run.path)
+    assert [run["name"] for run in json.loads(command("runs", "list", "--json").stdout)] == ["linked"]
+    result = command("runs", "remove", "linked")
+    assert result.exit_code == 2
+    assert "is a link to" in result.stderr
+    assert "Delete" not in result.stderr
+
+
 def test_a_damaged_run_is_listed_with_what_is_wrong(tiny_run):
     runs = tiny_run.path.parent / "runs"
     shutil.copytree(tiny_run.path, runs / "damaged")
