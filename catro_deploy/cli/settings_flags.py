@@ -94,12 +94,13 @@ def _parameter(flag: Flag, *, hidden: bool) -> inspect.Parameter:
     """``flag`` as a parameter of a Typer command; None if it is not given."""
     from catro_deploy.settings.catalog import settings_by_place
 
-    setting = settings_by_place()[flag.settings[0]]
+    settings = [settings_by_place()[place] for place in flag.settings]
+    setting = settings[0]
     kind = list[str] if setting.is_list or setting.repeatable else setting.type
     word = flag.name.replace("_", "-")
     declaration = f"--{word}/--no-{word}" if kind is bool else f"--{word}"
     option = typer.Option(
-        declaration, help=_help(setting), rich_help_panel=flag.panel, show_default=False, hidden=hidden
+        declaration, help=_help(settings), rich_help_panel=flag.panel, show_default=False, hidden=hidden
     )
     return _keyword(flag.name, Annotated[Optional[kind], option], None)  # noqa: UP045 - of a value, not of a name
 
@@ -108,14 +109,16 @@ def _keyword(name: str, annotation: Any, default: object) -> inspect.Parameter: 
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def _help(setting: "Setting") -> str:
-    """The help of ``setting``, with its default and its limits, in Typer's form; brackets are escaped."""
+def _help(settings: "Sequence[Setting]") -> str:
+    """The help of ``settings``, with the default and the limits of the first, in Typer's form; brackets are escaped."""
+    setting = settings[0]
     default = setting.default
     if setting.type is bool:
         default = "on" if default else "off"
     shown = "" if default is None or default in ("", []) else f"default: {default}"
     facts = "; ".join(filter(None, [shown, setting.limits]))
-    return f"{setting.help}.{f' [{facts}]' if facts else ''}".replace("[", "\\[")
+    text = ". ".join(dict.fromkeys(each.help for each in settings))
+    return f"{text}.{f' [{facts}]' if facts else ''}".replace("[", "\\[")
 
 
 def _show_all(context: typer.Context, wanted: bool) -> None:
