@@ -12,29 +12,26 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from catro_deploy.calibration import load_int8_recipe, load_latency_protocol, load_profile_protocol
-from catro_deploy.errors import MissedError, RunFolderError, SettingsError, TargetError
+from catro_deploy.errors import MissedError, RunFolderError, TargetError
 from catro_deploy.files import text_hash, write_text
 from catro_deploy.progress import Progress
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.holding import hold
 from catro_deploy.settings import AUTO, TARGETS_OWN, Settings, settings_text
-from catro_deploy.settings.labels import require_labels_unneeded
 from catro_deploy.stages.applicable import applicable
-from catro_deploy.stages.decided import as_decided, require_comparable
-from catro_deploy.stages.outside import checkpoint_hash, counts_latency, deciding
+from catro_deploy.stages.decided import as_decided
+from catro_deploy.stages.outside import checkpoint_hash, deciding
+from catro_deploy.stages.preconditions import check_before_writing
 from catro_deploy.stages.replacing import replacement, sibling_folder
-from catro_deploy.stages.table import BENCH, RUNTIMES, SEARCH, STAGES, VARIANTS, Stage
-from catro_deploy.targets import Target, load_target
-from catro_deploy.transports.reach import compared_runtimes, reachable, require_latency, require_reachable
+from catro_deploy.stages.table import RUNTIMES, SEARCH, STAGES, VARIANTS, Stage
+from catro_deploy.targets import load_target
+from catro_deploy.transports.reach import reachable, require_reachable
 from catro_deploy.transports.registry import HERE, find_device, load_devices
-from catro_deploy.transports.sides import require_sides
 
 __all__ = [
     "STAGES",
     "TRAIN",
     "Stage",
-    "check",
     "ensure_checkpoint",
     "keep_earlier",
     "run_folder_name",
@@ -47,55 +44,6 @@ __all__ = [
 TRAIN = "catro_deploy.stages.train:train"
 # Stage -> the command that runs it, for stages that are not commands themselves.
 COMMANDS = {SEARCH: "run", VARIANTS: "run", RUNTIMES: "bench"}
-
-
-def check(settings: Settings) -> None:
-    """Check early what would otherwise fail after minutes.
-
-    Raises:
-        UsageError: the target, the budget or a protocol is invalid, or they are incompatible.
-        TargetError: searching for a budget or variant, or deciding a precision, needs a target that cannot be reached
-            from here.
-    """
-    target = load_target(settings.prune.target)
-    require_sides(settings)
-    if settings.prune.budget == AUTO:
-        _require_searchable(settings, target)
-    elif counts_latency(settings):
-        require_latency(target, settings.prune.device)
-    if settings.search.enabled:
-        require_comparable(settings)
-    elif settings.search.take or settings.search.budgets:
-        raise SettingsError(
-            "take and budgets in [search] are for a search, and none is requested.",
-            "Add --search, or leave out --take and --search-budgets.",
-        )
-    if settings.quantize.precision != TARGETS_OWN and not reachable(target, settings.prune.device):
-        raise TargetError(
-            f"A precision is decided by measurement, and {target.name} cannot be reached from here.",
-            "Leave --precision out, or add such a device: catro-deploy device add",
-        )
-    _check_measuring(settings)
-
-
-def _check_before_writing(settings: Settings, names: Sequence[str]) -> None:
-    """Check what would otherwise fail in the stages ``names``, after the run folder has got these settings."""
-    _check_measuring(settings)
-    require_labels_unneeded(names, settings)
-    batch = max(settings.bench.batch or load_target(settings.prune.target).batch, *settings.bench.batches, 1)
-    if BENCH in names and batch > 1 and not settings.export.dynamic_batch:
-        raise SettingsError(
-            f"{batch} images at a time are to be measured, but the ONNX files take one: export.dynamic_batch is off.",
-            "Add --dynamic-batch to the command that exports (run or export), or measure one at a time: --batch 1",
-        )
-
-
-def _check_measuring(settings: Settings) -> None:
-    if settings.bench.runtimes:
-        compared_runtimes(load_target(settings.prune.target), settings.bench.runtimes)
-    load_int8_recipe(settings.quantize.recipe)
-    load_latency_protocol(settings.bench.protocol)
-    load_profile_protocol(settings.profile.protocol)
 
 
 def with_target_of_device(settings: Settings) -> Settings:
@@ -149,19 +97,6 @@ def _with_pruning(settings: Settings, **changes: object) -> Settings:
     return settings.model_copy(update={"prune": settings.prune.model_copy(update=changes)})
 
 
-def _require_searchable(settings: Settings, target: Target) -> None:
-    if settings.verify.max_drop is None:
-        raise SettingsError(
-            "The budget auto is searched for an allowed loss of accuracy, which is not set.",
-            "Set it in points: catro-deploy run --budget auto --max-drop 0.5; or name a budget: --budget 0.5x",
-        )
-    if not reachable(target, settings.prune.device):
-        raise TargetError(
-            f"The budget auto is searched by measurement, and {target.name} cannot be reached from here.",
-            "Name a budget, such as --budget 0.5x.",
-        )
-
-
 def run_stages(
     names: Sequence[str],
     settings: Settings,
@@ -184,7 +119,7 @@ def run_stages(
         CatroError: whatever a stage raises.
     """
     missed: list[MissedError] = []
-    _check_before_writing(settings, names)
+    check_before_writing(settings, names)
     with run.lock():
         table, skipped = applicable(table, names, settings, run)
         _note_left_out(skipped, names, settings, progress)
@@ -210,7 +145,7 @@ def keep_earlier(
     Raises:
         UsageError: the settings are invalid; nothing is copied then.
     """
-    _check_before_writing(settings, names)
+    check_before_writing(settings, names)
     table, _ = applicable(table, names, settings, run)
     return sibling_folder(names, settings, run, table, force=force)
 

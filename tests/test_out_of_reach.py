@@ -4,10 +4,11 @@ import pytest
 
 from catro_deploy.errors import TargetError
 from catro_deploy.files import write_text
-from catro_deploy.pipeline import check, run_stages
+from catro_deploy.pipeline import run_stages
 from catro_deploy.resources import find
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import load_settings
+from catro_deploy.stages.preconditions import check_settings
 from tests.notes import Notes
 from tests.quick_stages import TABLE, diary
 
@@ -60,6 +61,6 @@ def test_a_target_of_which_nothing_is_known_can_have_no_budget_of_latency(tmp_pa
     file = tmp_path / "box.toml"
     write_text(file, find("targets", "x86-cpu").read_text().replace("\n[sources]", '\ntransport = "ssh"\n[sources]', 1))
     with pytest.raises(TargetError, match=r"\bbox\b[\s\S]*--budget 50%flops"):
-        check(load_settings(None, {"prune": {"target": str(file), "budget": "0.5x"}}))
-    check(load_settings(None, {"prune": {"target": str(file), "budget": "50%flops"}}))
-    check(load_settings(None, {"prune": {"target": "jetson-orin", "budget": "0.5x"}}))
+        check_settings(load_settings(None, {"prune": {"target": str(file), "budget": "0.5x"}}))
+    check_settings(load_settings(None, {"prune": {"target": str(file), "budget": "50%flops"}}))
+    check_settings(load_settings(None, {"prune": {"target": "jetson-orin", "budget": "0.5x"}}))

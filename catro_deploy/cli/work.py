@@ -64,6 +64,7 @@ def start_run(
     keeps them, unless ``config`` is given.
     """
     from catro_deploy import pipeline
+    from catro_deploy.stages.preconditions import check_settings
 
     progress, whole = make_progress(), len(stages) > 1
     settings = _settings_of(folder, flags) if folder and not config else None
@@ -71,7 +72,7 @@ def start_run(
     settings = _on_its_device(settings, progress)
     if whole:
         settings = pipeline.with_search(settings)
-    pipeline.check(settings)
+    check_settings(settings)
     if whole:
         pipeline.ensure_checkpoint(settings, progress)
     settings = _with_size(settings)

@@ -15,6 +15,7 @@ from catro_deploy.progress import Progress
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import TARGETS_OWN, Settings, settings_text
 from catro_deploy.settings.labels import require_labels_unneeded
+from catro_deploy.stages.preconditions import check_settings
 from catro_deploy.sweep.matrix import Combination, Matrix, group_name
 from catro_deploy.sweep.steps import STEPS
 from catro_deploy.toml import parse_toml, read_toml, toml_differences
@@ -65,7 +66,7 @@ def make_cells(matrix: Matrix, load: Load, folder: Path, progress: Progress) -> 
     for cell in cells:
         with _named(cell):
             require_labels_unneeded([name for step in STEPS for name in step.stages], cell.settings)
-            pipeline.check(cell.settings)
+            check_settings(cell.settings)
     return _with_images(cells, progress)
 
 

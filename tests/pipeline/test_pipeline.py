@@ -12,7 +12,6 @@ from catro_deploy.errors import (
 from catro_deploy.files import write_text
 from catro_deploy.pipeline import (
     STAGES,
-    check,
     ensure_checkpoint,
     run_folder_name,
     run_stages,
@@ -22,6 +21,7 @@ from catro_deploy.progress import Silent
 from catro_deploy.resources import find
 from catro_deploy.settings import load_settings
 from catro_deploy.stages import applicable
+from catro_deploy.stages.preconditions import check_settings
 from catro_deploy.stages.table import BUILD, QUANTIZE, RUNTIMES, SEARCH, VARIANTS
 from tests.pipeline.driving import ALL, go, settings_with
 from tests.quick_stages import TABLE, diary
@@ -232,14 +232,14 @@ def test_the_names_length_is_bounded():
 
 def test_wrong_target_and_budget_are_found_before_anything_runs():
     with pytest.raises(TargetError, match=r"'x86cpu'.*\bx86-cpu\b"):
-        check(load_settings(None, {"prune": {"target": "x86cpu"}}))
+        check_settings(load_settings(None, {"prune": {"target": "x86cpu"}}))
     with pytest.raises(BudgetError):
-        check(load_settings(None, {"prune": {"budget": "50%"}}))
+        check_settings(load_settings(None, {"prune": {"budget": "50%"}}))
 
 
 def test_a_wrong_profiling_protocol_is_found_before_anything_runs():
     with pytest.raises(SettingsError, match=r"'quik'.*\bquick\b"):
-        check(load_settings(None, {"profile": {"protocol": "quik"}}))
+        check_settings(load_settings(None, {"profile": {"protocol": "quik"}}))
 
 
 def test_a_baseline_is_trained_if_it_is_missing_and_wanted(tmp_path):

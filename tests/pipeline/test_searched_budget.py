@@ -6,8 +6,9 @@ import pytest
 
 from catro_deploy.errors import RunFolderError, SettingsError, TargetError
 from catro_deploy.files import write_text
-from catro_deploy.pipeline import check, run_folder_name, with_search
+from catro_deploy.pipeline import run_folder_name, with_search
 from catro_deploy.settings import load_settings
+from catro_deploy.stages.preconditions import check_settings
 from tests.pipeline.driving import ALL, EVERY, go
 
 LOSS = {"prune": {"budget": "auto"}, "verify": {"max_drop": 5.0}}
@@ -83,15 +84,15 @@ def test_a_search_may_change_the_precision_unless_one_is_named():
 def test_a_search_that_cannot_be_measured_is_refused_before_anything_runs(run):
     searched = {"search": {"enabled": True}}
     with pytest.raises(TargetError, match="jetson-orin"):
-        check(load_settings(None, searched | {"prune": {"target": "jetson-orin"}}))
+        check_settings(load_settings(None, searched | {"prune": {"target": "jetson-orin"}}))
     with pytest.raises(SettingsError, match="50%flops"):
-        check(load_settings(None, searched | {"prune": {"budget": "50%flops"}}))
+        check_settings(load_settings(None, searched | {"prune": {"budget": "50%flops"}}))
 
 
 def test_a_search_needs_a_loss_and_a_target_within_reach():
-    check(load_settings(None, LOSS))
+    check_settings(load_settings(None, LOSS))
     with pytest.raises(SettingsError, match="--max-drop"):
-        check(load_settings(None, {"prune": {"budget": "auto"}}))
+        check_settings(load_settings(None, {"prune": {"budget": "auto"}}))
     with pytest.raises(TargetError, match=r"\bauto\b.*\bjetson-orin\b[\s\S]*--budget 0\.5x"):
-        check(load_settings(None, LOSS | {"prune": {"budget": "auto", "target": "jetson-orin"}}))
+        check_settings(load_settings(None, LOSS | {"prune": {"budget": "auto", "target": "jetson-orin"}}))
     assert run_folder_name(load_settings(None, LOSS)).startswith("x86-cpu-all-auto-")
