@@ -49,7 +49,7 @@ def cut(path):
         ("report.html", None, None, ["report"]),
     ],
 )
-def test_a_spoilt_file_is_made_again(tiny_run, spoil, name, stage, maker, again):
+def test_a_damaged_file_is_made_again(tiny_run, spoil, name, stage, maker, again):
     spoil(tiny_run.path / name)
     if stage:
         refused(command(stage, "--run", "run"), 2, f"needs the results of {maker}", f"catro-deploy {maker} --run run")
@@ -62,7 +62,7 @@ def test_a_spoilt_file_is_made_again(tiny_run, spoil, name, stage, maker, again)
 @pytest.mark.parametrize(
     "text", ["{{{", "[1, 2]", '{"prune": 3}', '{"prune": {}}', '{"prune": {"outputs": []}}', "\xff"]
 )
-def test_a_spoilt_list_of_stages_is_refused_and_files_stay(tiny_run, text):
+def test_a_damaged_list_of_stages_is_refused_and_files_stay(tiny_run, text):
     (tiny_run.path / "stages.json").write_bytes(text.encode("latin-1"))
     before = file_hash(tiny_run.weights)
     refused(command("run", "--run", "run"), 2, "run/stages.json", "Delete it", "catro-deploy run --run run")
@@ -89,7 +89,7 @@ def test_settings_that_went_away(tiny_run):
     refused(command("report", "--run", "run"), 2, "run is not a run folder: it has no run.toml.")
 
 
-def test_a_spoilt_state_of_fine_tuning_says_to_delete_it(tiny_run):
+def test_a_damaged_fine_tuning_state_says_to_delete_it(tiny_run):
     tiny_run.weights.unlink()
     tiny_run.finetune_state.write_bytes(b"nothing")
     refused(command("run", "--run", "run"), 2, "finetune.resume.safetensors", "Delete it to start the training over.")
@@ -97,7 +97,7 @@ def test_a_spoilt_state_of_fine_tuning_says_to_delete_it(tiny_run):
     assert "finetune" in ran("run")
 
 
-def test_a_report_before_its_time_says_what_comes_first(tiny):
+def test_a_report_before_its_stages_names_what_is_missing(tiny):
     refused(command("report"), 2, "There is no finished pruning", "catro-deploy prune")
     assert command("prune").exit_code == 0
     refused(command("report"), 2, "needs the results of finetune, export, verify, bench", "catro-deploy finetune --run")

@@ -130,7 +130,7 @@ def test_a_latency_that_is_far_from_straight_is_met_from_both_sides(shape, share
     assert max(one for one in used if one <= 1) > 0.9
 
 
-def test_measurements_that_do_not_follow_the_model_are_said_to_contradict_it():
+def test_measurements_that_do_not_follow_the_model_are_reported():
     """As if the layer that the model takes for expensive were cheap: up to a point, cutting it makes no difference."""
     wide = Wide()
     latency = lambda widths: (0.56 if wide.predict(widths) > 0.25 * wide.full_us else 0.49) * wide.full_us  # noqa: E731
@@ -231,7 +231,7 @@ def test_a_share_refers_to_the_original_of_its_round_and_microseconds_to_the_clo
     assert 2 * wide.predict(decision.widths) <= 0.5 * wide.full_us
 
 
-def test_a_slow_round_does_not_spoil_the_next():
+def test_a_slow_round_does_not_affect_the_next():
     """In the second round everything is three times as slow: the share counts, not the time."""
     wide = Wide()
     speed = {1: 1.0, 2: 3.0, 3: 1.0, 4: 1.0}

@@ -208,7 +208,7 @@ def fault_of(work: Path, kind: Kind, number: int) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_damage_is_the_users_to_mend(kind, copy_of):
+def test_damage_is_a_user_error(kind, copy_of):
     faults = [fault_of(copy_of(), KINDS[kind], number) for number in range(len(KINDS[kind].mutations))]
     assert [fault for fault in faults if fault] == []
 

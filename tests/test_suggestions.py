@@ -19,7 +19,7 @@ def test_without_a_similar_name_the_other_hint_is_given():
     assert did_you_mean("zzz", KNOWN, otherwise="List them.") == "List them."
 
 
-def test_how_alike_names_must_be_can_be_chosen():
+def test_the_required_similarity_can_be_chosen():
     # difflib: ratio = 2 * 4 matching characters / (4 + 13)
     assert similar("rate", KNOWN) == []
     assert similar("rate", KNOWN, alike=8 / 17 - 0.01) == ["learning_rate"]

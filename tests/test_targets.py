@@ -103,7 +103,7 @@ def test_each_loads_and_gives_a_source_for_each_figure(name):
     assert Target.model_validate(target.model_dump()) == target
 
 
-def test_titles_tell_them_apart():
+def test_titles_distinguish_them():
     assert len({load_target(name).title for name in SHIPPED}) == len(SHIPPED)
 
 

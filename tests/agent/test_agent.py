@@ -58,7 +58,7 @@ def agent(job: Job, folder: Path, *options: str) -> subprocess.CompletedProcess[
     return subprocess.run(command, input=order, capture_output=True, text=True, check=False)
 
 
-def test_eight_times_the_work_takes_longer_beyond_doubt(tmp_path):
+def test_eight_times_the_work_is_significantly_slower(tmp_path):
     large, small = {"layers": 8, "channels": 32, "size": 32}, {"layers": 1, "channels": 32, "size": 32}
     events: list[Event] = []
     result = run(job_for(tmp_path, original=large, pruned=small), workspace(tmp_path), events.append)

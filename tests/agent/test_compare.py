@@ -37,7 +37,7 @@ def test_each_network_is_timed_by_each_runtime_and_the_first_is_the_reference(tm
     assert {type(event) for event in events} == {Progress}
 
 
-def test_a_runtime_that_is_not_there_is_left_out_and_said_to_be(tmp_path):
+def test_a_missing_runtime_is_left_out_and_reported(tmp_path):
     found = run(job_for(tmp_path, "openvino-npu", "onnxruntime"), workspace(tmp_path), lambda _: None)
     if "openvino-npu" in found.versions:
         pytest.skip("this machine has one")

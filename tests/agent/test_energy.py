@@ -63,7 +63,7 @@ def test_else_all_rails_together(tmp_path):
     assert metered(tmp_path) == ("VDD_GPU_SOC, VIN_SYS_5V0", pytest.approx(9.7))
 
 
-def test_a_device_that_does_not_tell(tmp_path):
+def test_a_device_without_energy_readings(tmp_path):
     assert metered(tmp_path) is None
 
 

@@ -113,7 +113,7 @@ def test_recorded_tegrastats(test_data):
     assert (loaded["gpu_load"], loaded["gpu_clock_mhz"]) == (0.96, None)
 
 
-def test_a_jetson_tells_its_mode_clocks_and_power(tmp_path, monkeypatch):
+def test_a_jetson_reports_its_mode_clocks_and_power(tmp_path, monkeypatch):
     """Scripts stand in for NVIDIA's programs and print what the real ones print."""
     root = planted(tmp_path / "root", JETSON | {
         "etc/nv_tegra_release": RELEASE, "sys/class/hwmon/hwmon3/oc1_event_cnt": "2\n",
@@ -142,7 +142,7 @@ def test_every_user_can_read_the_clock_of_the_gpu(tmp_path, monkeypatch):
     assert state(root).jetson.gpu_clock_mhz == 510
 
 
-def test_a_jetson_without_its_programs_tells_what_it_can(tmp_path, monkeypatch):
+def test_a_jetson_without_its_programs_reports_what_it_can(tmp_path, monkeypatch):
     root = planted(tmp_path, JETSON | {"etc/nv_tegra_release": RELEASE})
     monkeypatch.setenv("PATH", str(tmp_path))
     facts = flat(device_facts(root)) | flat(state(root))

@@ -21,7 +21,7 @@ with open(sys.argv[1], "w") as file:
 """
 
 
-def test_a_job_that_has_just_begun_is_ended_too(tmp_path, monkeypatch):
+def test_a_job_that_has_just_started_is_ended_too(tmp_path, monkeypatch):
     monkeypatch.setenv("CATRO_AGENT_HOME", str(tmp_path))
     folder = Store.here().job(NAME)
     folder.mkdir(parents=True)

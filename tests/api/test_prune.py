@@ -255,7 +255,7 @@ class HeadFirst(TinyNet):
         return logits
 
 
-def test_the_head_is_the_layer_of_the_logits_wherever_it_runs(images):
+def test_the_head_is_the_layer_of_the_logits_at_any_position(images):
     model = HeadFirst(3).eval()
     pruned = catro_deploy.prune(model, loader(), classes=[0, 2], **QUICK)
     assert pruned.plan.head == "fc"

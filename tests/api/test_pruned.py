@@ -200,7 +200,7 @@ def test_what_images_alone_cannot_do_is_named(pruned, options, error, said):
     assert caught.value.hint
 
 
-def test_the_onnx_files_compute_the_same_and_tell_what_they_are(pruned, tmp_path):
+def test_the_onnx_files_compute_the_same_and_describe_themselves(pruned, tmp_path):
     pruned.save(tmp_path / "saved")
     for which, network in (("pruned", pruned.model), ("original", pruned.original)):
         file = pruned.export(tmp_path / f"{which}.onnx", network=which)
@@ -268,7 +268,7 @@ def test_saved_and_loaded_it_is_the_same(pruned, tmp_path, images, model):
         assert model.conv1.out_channels == 12
 
 
-def test_with_a_factory_it_is_loaded_without_further_ado(tmp_path, images):
+def test_with_a_factory_it_is_loaded_without_a_model(tmp_path, images):
     pruned = catro_deploy.prune(lively(), loader(), name="tests.tiny:network", **QUICK)
     network = catro_deploy.load(pruned.save(tmp_path / "saved"))
     with torch.inference_mode():

@@ -71,7 +71,7 @@ def test_images_alone_are_enough_where_three_groups_meet():
         ({"criterion": "obs", "reconstruct": False}, "reconstruct = false"),
     ],
 )
-def test_what_images_alone_are_not_enough_for_is_said(options, said):
+def test_what_needs_labels_is_reported(options, said):
     with pytest.raises(SettingsError, match=said):
         catro_deploy.prune(lively(), images(), **options, **QUICK)
 

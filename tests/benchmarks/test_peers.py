@@ -53,7 +53,7 @@ def tiny_net():
 
 
 @pytest.mark.parametrize("importance", PEERS.values())
-def test_every_importance_prunes_all_groups_by_the_ratio_and_twice_alike(importance):
+def test_every_importance_prunes_all_groups_by_the_ratio_reproducibly(importance):
     model = tiny_net()
     network, gradients = trace(model, (3, 16, 16)), gradients_of(model, importance, batches())
     cut, groups = peer_network(model, network, 0.5, None, importance, gradients=gradients)

@@ -8,7 +8,7 @@ import pytest
 from catro_deploy.catro.quiet import printing_nothing
 
 
-def test_only_what_is_printed_meanwhile_is_discarded(capfd):
+def test_only_output_within_the_block_is_discarded(capfd):
     libc = ctypes.CDLL(None)
     sys.stdout.write("before\n")
     libc.puts(b"also before")

@@ -186,7 +186,7 @@ SHIPPED = (
 
 
 @pytest.mark.parametrize("commands", [("run",), ("prune", "finetune", "export"), ("run", "ship")])
-def test_what_to_ship_is_the_last_that_is_said(catro, the_run, commands):
+def test_what_to_ship_is_printed_last(catro, the_run, commands):
     for command in commands:
         result = catro(command)
     last = result.stdout.splitlines()[-3:]
@@ -195,7 +195,7 @@ def test_what_to_ship_is_the_last_that_is_said(catro, the_run, commands):
         assert line.startswith(expected.format(run=run))
 
 
-def test_what_to_ship_is_said_after_quantize_and_not_by_export_before_it(catro):
+def test_what_to_ship_is_printed_after_quantize_and_not_by_export_before_it(catro):
     catro("run", "--precision", "auto")
     assert "ship: " not in (exported := catro("export", "--opset", "19")).stdout
     assert "the file to ship, is decided by: catro-deploy quantize" in exported.stderr

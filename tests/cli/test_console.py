@@ -20,7 +20,7 @@ def screen():
     return Screen(Console(file=stream, force_terminal=True, width=120)), stream
 
 
-def test_a_screen_shows_title_count_and_what_is_said(screen):
+def test_a_screen_shows_title_count_and_notes(screen):
     progress, stream = screen
     with progress.task("Fine-tuning", 10, done=4) as task:
         task.advance()
@@ -151,7 +151,7 @@ def test_in_a_file_a_wide_table_is_neither_cut_nor_wrapped(capsys):
     assert [line.split() for line in capsys.readouterr().out.splitlines()] == [["first"], words]
 
 
-def test_progress_that_nobody_reads_ends_no_work():
+def test_a_closed_progress_stream_does_not_end_the_work():
     """As after ``2>&1 | head``: the reader has closed its end."""
     code = "from catro_deploy.cli.console import Lines\nfor _ in range(3): Lines().note('working')\nprint('done')"
     reader, writer = os.pipe()

@@ -97,7 +97,7 @@ def test_a_plan_by_an_estimate_says_so():
         ("300us", "budget 300 us, predicted 480 us, measured 400 us (95% CI 320 us to 500 us): OVER BUDGET"),
     ],
 )
-def test_a_report_says_what_became_of_a_budget_of_latency(budget, line):
+def test_a_report_states_the_outcome_of_a_latency_budget(budget, line):
     bench = make_bench(2.5, 2.0, 3.125, original_us=1000)
 
     shown = lines("report", make_report(make_timed_plan(budget), make_verify(), bench, finetune=make_finetune()))

@@ -29,7 +29,7 @@ def test_the_list_holds_what_comes_with_the_package(catro):
 
 
 @pytest.mark.parametrize("name", ["x86-cpu", "jetson-orin", "x86-gpu"])
-def test_show_tells_each_figure_and_where_it_comes_from(catro, name):
+def test_show_prints_each_figure_and_its_source(catro, name):
     content = document(catro("targets", "show", name, "--json"))
     shown = catro("targets", "show", name).stdout
     words = " ".join(shown.split())

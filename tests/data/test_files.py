@@ -151,7 +151,7 @@ def test_what_is_given_out_is_a_copy(grey_files):
     assert split.images([7]).max() == 7
 
 
-def test_a_dataset_above_the_limit_is_decoded_anew(grey_files, monkeypatch):
+def test_a_dataset_above_the_limit_is_decoded_each_time(grey_files, monkeypatch):
     monkeypatch.setattr(files, "REMEMBERED_BYTES", 60 * 8 * 8)
     for extra, expected in ((0, True), (1, False)):
         parts = [

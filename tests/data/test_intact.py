@@ -79,7 +79,7 @@ def test_files_are_tried_once_and_again_when_they_change(root, monkeypatch):
     assert names(root, found.skipped) == ["train/cat/1.jpg", "train/cat/3.jpg", "train/dog/9.jpg"]
 
 
-def test_a_damaged_record_is_made_anew(root, tmp_path):
+def test_a_damaged_record_is_rewritten(root, tmp_path):
     opened(root, skip_corrupt=True)
     (kept,) = (tmp_path / "cache" / "decoded").iterdir()
     for content in (b"", b"PK", kept.read_bytes()[:100]):

@@ -61,7 +61,7 @@ def test_the_hint_is_valid_toml_for_any_name():
     assert tomllib.loads(line) == {"labels": {name: NAMES[0]}}
 
 
-def test_a_word_of_a_name_finds_it_before_what_is_spelt_alike():
+def test_a_word_of_a_name_is_suggested_before_similar_spellings():
     with pytest.raises(DataError) as refused:
         relabelled(dataset("springer", "tench"), ("printer", "tench", "English springer", "Welsh springer"), {}, {})
     assert "springer: Did you mean english springer or welsh springer?" in refused.value.problem

@@ -128,7 +128,7 @@ def test_an_unchanged_shard_is_not_read_again(tmp_path, monkeypatch):
     assert read_shards([path])[1].tolist() == [1, 0, 2]
 
 
-def test_a_damaged_index_is_made_anew(tmp_path, monkeypatch):
+def test_a_damaged_index_is_rebuilt(tmp_path, monkeypatch):
     path = write_tar(tmp_path / "a.tar", samples([0, 1]))
     monkeypatch.setattr(shards, "SETTLED_NS", 0)
     read_shards([path])

@@ -121,7 +121,7 @@ def write_plain_array(path):
     ],
 )
 @pytest.mark.timeout(60)
-def test_a_spoilt_file_is_drawn_anew(few, tmp_path, spoil):
+def test_a_damaged_file_is_drawn_again(few, tmp_path, spoil):
     first = opened(tmp_path)
     spoil(cache(tmp_path))
     assert same(first, opened(tmp_path))
@@ -129,7 +129,7 @@ def test_a_spoilt_file_is_drawn_anew(few, tmp_path, spoil):
         assert file["test"].shape == (32, 32, 32, 3)
 
 
-def test_another_seed_size_or_version_is_drawn_anew(few, tmp_path, monkeypatch):
+def test_another_seed_size_or_version_is_drawn_again(few, tmp_path, monkeypatch):
     first = opened(tmp_path)
     assert not same(first, opened(tmp_path, seed=1))
     assert pixels(opened(tmp_path, (16, 16)))[0].shape[2:] == (16, 16)

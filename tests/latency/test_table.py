@@ -116,7 +116,7 @@ def test_a_layer_without_any_measurement_is_an_error(cells):
     assert "catro-deploy profile --force" in caught.value.hint
 
 
-def test_shapes_tell_apart_what_takes_another_time():
+def test_layers_with_other_latency_differ_in_shape():
     plain = Layer("a", 1024, 9, 16, 32)
     shape = layer_shape(plain, ("Conv 3x3", "Relu"))
     assert shape == layer_shape(Layer("b", 1024, 9, 16, 32), ("Conv 3x3", "Relu"))
@@ -216,5 +216,5 @@ def test_errors_by_hand():
 @pytest.mark.parametrize(
     ("predicted", "measured"), [([5.0], [5.0]), ([5.0, 5.0], [5.0, 6.0]), ([5.0, 6.0], [5.0, 5.0])]
 )
-def test_where_all_are_alike_there_is_no_rank_correlation(predicted, measured):
+def test_equal_values_have_no_rank_correlation(predicted, measured):
     assert prediction_errors(predicted, measured).spearman == 0

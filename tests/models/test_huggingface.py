@@ -134,7 +134,7 @@ def test_the_file_of_the_weights(tmp_path):
     assert weights_file(tmp_path).name == "model.safetensors"
 
 
-def test_it_is_said_how_to_install_the_library(tmp_path, monkeypatch):
+def test_the_error_says_how_to_install_the_library(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(ModelError) as refused:
         build_model(f"transformers:{tmp_path}", 3)

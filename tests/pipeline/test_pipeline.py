@@ -103,7 +103,7 @@ def test_the_same_classes_in_another_order_are_another_pruning(run):
         ({"finetune": {"epochs": 3}}, ["finetune", "export", "verify", "bench", "ship", "report"]),
     ],
 )
-def test_a_budget_of_latency_hangs_on_how_the_target_is_used(run, budget, flags, expected):
+def test_a_latency_budget_depends_on_how_the_target_is_used(run, budget, flags, expected):
     before = {"prune": {"budget": budget}, "export": {"dynamic_batch": True}}
     go(run, **before)
     assert go(run, **before) == []
@@ -125,7 +125,7 @@ def test_two_ways_of_writing_a_budget_are_one(run):
     assert go(run, prune={"budget": "1500 \u00b5s"}) == []
 
 
-def test_a_changed_checkpoint_runs_everything_again_wherever_it_is(run, tmp_path):
+def test_a_changed_checkpoint_runs_everything_again_at_any_path(run, tmp_path):
     go(run)
     (tmp_path / "baseline.safetensors").rename(tmp_path / "moved.safetensors")
     moved = {"checkpoint": tmp_path / "moved.safetensors"}
@@ -158,7 +158,7 @@ def test_a_stage_whose_upstream_is_missing_says_which(run):
         go(run, ["export"])
 
 
-def test_a_stage_whose_upstream_began_anew_and_did_not_end_is_refused(run, monkeypatch):
+def test_a_stage_whose_upstream_restarted_and_did_not_end_is_refused(run, monkeypatch):
     go(run)
     monkeypatch.setenv("QUICK_FAIL", "finetune:fault")
     with pytest.raises(RuntimeError):
@@ -205,7 +205,7 @@ def test_a_missing_checkpoint_is_named(run, tmp_path):
         go(run)
 
 
-def test_the_folders_name_tells_prunings_apart_and_nothing_else():
+def test_the_folder_name_distinguishes_prunings_only():
     def name(**flags):
         return run_folder_name(load_settings(None, flags))
 

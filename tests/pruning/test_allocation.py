@@ -14,7 +14,7 @@ from catro_deploy.settings import PruneSettings
 from tests.priced import BRANCH, Device, Wide, block, concatenation, decided, plan_of, pricing, scored, smooth, stairs
 
 
-def test_the_plan_tells_how_the_widths_came():
+def test_the_plan_records_how_widths_were_chosen():
     errors = CostErrors(40, 0.9, 1.0, 0.03, 0.98)
     estimated = {"estimated": lambda widths: ["inner", "outer"], "errors": errors, "warnings": ("The profile is old.",)}
     wide = Wide(**estimated)

@@ -172,7 +172,7 @@ def test_an_exact_allocation_of_three_is_refused_at_once():
         solver_of(Problem(network, on, PruneSettings(allocation="exact")), pricing(network, on, smooth))
 
 
-def test_auto_is_exact_where_layers_hang_on_two_groups():
+def test_auto_is_exact_where_layers_depend_on_two_groups():
     solver, _, _ = made("auto")
     assert isinstance(solver, Solver)
     assert solver.method == "exact"

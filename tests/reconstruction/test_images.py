@@ -31,7 +31,7 @@ def test_the_first_images_keep_their_batches(sizes, count):
     assert all(len(batch) for batch in found)
 
 
-def test_of_many_images_no_more_are_held_out_than_tell_enough():
+def test_no_more_images_are_held_out_than_needed():
     solved, held_out = split_images(batches([100] * 20))
     assert len(torch.cat(held_out)) == MOST_HELD_OUT
     assert torch.equal(torch.cat([*solved, *held_out]), torch.arange(2000))

@@ -104,7 +104,7 @@ def test_a_matrix_that_rounding_has_made_indefinite_is_factored():
     )
 
 
-def test_what_is_not_finite_is_said():
+def test_what_is_not_finite_is_reported():
     with pytest.raises(NumericsError):
         damped(torch.full((1, 2, 2), torch.nan, dtype=torch.float64))
 

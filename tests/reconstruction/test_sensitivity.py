@@ -40,7 +40,7 @@ def test_before_a_linear_layer_it_is_seen_through_that_layers_weights():
     torch.testing.assert_close(found["first"], weight.T @ found["fc"] @ weight, atol=1e-3, rtol=1e-3)
 
 
-def test_what_moves_no_logit_and_what_moves_all_alike_count_nothing():
+def test_what_moves_no_logit_or_all_equally_counts_nothing():
     found = directions(Sides(), 100, "fc", "nothing", "shift")
     assert found["nothing"].abs().max() < 1e-100
     assert found["shift"].abs().max() < 1e-9 * found["fc"].abs().max()

@@ -84,7 +84,7 @@ def test_latency_must_hold_at_the_end_of_a_soak():
 
 
 @pytest.mark.parametrize(("mj", "outcome"), [(2.9, "met"), (3.05, "unsure"), (4.0, "missed")])
-def test_energy_where_the_device_tells(mj, outcome):
+def test_energy_where_the_device_reports_it(mj, outcome):
     energy = Energy("VDD_IN", 1.0, EnergyUse(5.0, 6.0, 0.01), EnergyUse(5.0, mj, 0.01))
     (found,) = budget_figures(plan_with(ENERGY), replace(make_bench(), energy=energy), None)
     assert (found.measured, found.outcome) == (mj, outcome)

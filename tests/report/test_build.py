@@ -86,7 +86,7 @@ def test_report_is_plain_json():
     assert record_of(Report, record_text(report), "report.json", "") == report
 
 
-def test_problems_of_verify_come_before_warnings_of_bench_and_absent_fine_tuning_is_said():
+def test_problems_of_verify_come_before_warnings_of_bench_and_absent_fine_tuning_is_stated():
     verify = make_verify(passed=False, problems=("Pruning cost too much.",))
 
     report = make_report(make_plan(), verify, make_bench())

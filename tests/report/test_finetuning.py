@@ -40,11 +40,11 @@ def test_rates_that_were_tried_are_shown_with_their_losses():
         assert words in text
 
 
-def test_without_a_probe_nothing_is_said_of_it():
+def test_without_a_probe_nothing_is_reported():
     assert probe_words(make_finetune()) == ""
 
 
-def test_no_training_is_said_in_one_sentence_and_has_no_chart():
+def test_no_training_is_one_sentence_without_a_chart():
     markdown, html = reports(make_untrained())
     assert markdown.count("No training took place") == html.count("No training took place") == 1
     assert f"## Fine-tuning\n\n{NO_TRAINING}\n" in markdown

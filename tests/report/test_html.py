@@ -31,7 +31,7 @@ def test_html_asks_nothing_of_the_network_and_runs_nothing():
     assert "default-src 'none'" in html
 
 
-def test_class_names_are_shown_as_text_wherever_they_stand():
+def test_class_names_are_shown_as_text_everywhere():
     html = page()
 
     assert "<b>" not in html
@@ -47,7 +47,7 @@ def test_names_from_outside_cannot_become_markup():
     assert "<script" not in page(plan, verify, bench, make_finetune(device=evil))
 
 
-def test_pictures_tell_their_content_to_those_who_cannot_see_them():
+def test_pictures_have_alternative_texts():
     parsed = Page(page(finetune=make_finetune()))
     pictures = [attrs for tag, attrs in parsed.seen if tag == "svg" and attrs.get("role") == "img"]
 

@@ -117,7 +117,7 @@ def test_staircases_mark_candidates_the_chosen_and_the_original_width():
     assert "16 → removed, period 4" in parsed.texts
 
 
-def test_of_many_staircases_those_with_most_time_and_no_two_alike_are_open():
+def test_of_many_staircases_those_with_most_time_and_no_two_similar_are_open():
     longest = {"a": 100.0, "like_a": 97.0, "b": 60.0, "like_b": 58.0, "c": 40.0, "d": 30.0, "e": 20.0, "f": 10.0}
     stairs = {name: Staircase(((8, us / 2), (16, us)), (8, 16), 8) for name, us in longest.items()}
     other = {"other_widths": Staircase(((4, 25.0), (16, 100.0)), (4, 16), 4)}

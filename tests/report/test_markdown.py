@@ -62,7 +62,7 @@ def timed(budget="0.5x"):
     return to_markdown(make_report(make_timed_plan(budget), make_verify(), bench, finetune=make_finetune()))
 
 
-def test_markdown_tells_how_latency_decided():
+def test_markdown_explains_how_latency_decided():
     text = timed()
 
     assert "Budget: 0.5x of the original's latency. Used: 49.00% of the original's multiply-accumulates" in text

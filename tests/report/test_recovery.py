@@ -54,6 +54,6 @@ def test_a_run_without_training_says_so_once_more():
 
 
 @pytest.mark.parametrize("verify", [make_verify(recovery=None), None], ids=["unknown", "none"])
-def test_where_the_steps_were_not_measured_nothing_is_said(verify):
+def test_without_measured_steps_nothing_is_stated(verify):
     report = make_report(make_plan(), verify, make_bench() if verify else None)
     assert "Accuracy after each step" not in to_html(report) + to_markdown(report)

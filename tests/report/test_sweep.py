@@ -129,7 +129,7 @@ def test_the_page_is_whole_names_what_to_read_first_and_escapes_names():
     assert not any(word in html for word in ("http:", "https:", "<script", "<link", "url("))
 
 
-def test_figures_that_mean_nothing_are_said_to():
+def test_meaningless_figures_are_marked():
     page = sweep_page(sweep_of(cell("a", invalid="the original guesses")), "sweep")
     assert "The figures are NOT valid: the original guesses." in page
 

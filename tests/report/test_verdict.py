@@ -72,7 +72,7 @@ def test_verdict_names_a_budget_of_macs_that_was_not_met():
         ("0.3ms", "; OVER BUDGET: 400 us, measured, where 0.3ms was requested"),
     ],
 )
-def test_verdict_says_what_became_of_a_budget_of_latency(budget, words):
+def test_the_verdict_states_the_outcome_of_a_latency_budget(budget, words):
     # 1000 us before; 400 us after, with an interval of 320 to 500.
     bench = make_bench(2.5, 2.0, 3.125, original_us=1000)
 

@@ -85,7 +85,7 @@ def test_recorded_values_carry_their_units(key, content, name, text):
     assert (wording.label(key), wording.value(key, content)) == (name, text)
 
 
-def test_shorten_keeps_the_end_that_tells_names_apart():
+def test_shorten_keeps_the_distinguishing_end():
     assert wording.shorten("features.denseblock1.conv2", 12, keep="end") == "…lock1.conv2"
     assert wording.shorten("Speed limit 30", 8) == "Speed l…"
     assert wording.shorten("short", 8) == "short"

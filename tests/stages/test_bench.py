@@ -121,7 +121,7 @@ def test_measured_once(scripted, original_us, more):
     assert not any("disturbed" in warning for warning in record.warnings)
 
 
-def test_a_pruned_model_that_is_slower_is_said_to_be(tmp_path, protocol):
+def test_a_slower_pruned_model_is_reported(tmp_path, protocol):
     run = make_run(tmp_path, SMALL, LARGE)
     with pytest.raises(MissedError, match="slower") as caught:
         bench(settings(protocol), run, Silent())
@@ -134,7 +134,7 @@ def test_a_little_slower_is_not_rounded_to_as_fast(scripted):
         scripted([1010], speedup=(0.9971, 0.9962, 0.9981))
 
 
-def test_a_budget_of_latency_that_is_missed_is_said_to_be(tmp_path, protocol):
+def test_a_missed_latency_budget_is_reported(tmp_path, protocol):
     run = make_run(tmp_path, LARGE, LARGE | {"layers": 5}, budget="0.3x")
     with pytest.raises(MissedError, match=r"\b0\.3x\b.*\b0\.\d+ x\b"):
         bench(settings(protocol).model_copy(update={"prune": PruneSettings(budget="0.3x")}), run, Silent())

@@ -184,7 +184,7 @@ def test_few_variants_and_those_that_are_not_reconstructed_are_not_screened(halv
     assert screened(diary) == []
 
 
-def test_no_variant_and_no_training_is_begun_that_would_exceed_the_time(halving):
+def test_no_variant_and_no_training_starts_that_would_exceed_the_time(halving):
     found, diary = halving(by_changes, settings_of(minutes=5))  # a minute each: 3 for pruning, then training
     assert [step for step, _ in diary] == [0] * 3 + [1] * 2
     assert found.left_out == 12 - 3
@@ -242,7 +242,7 @@ def test_a_resumed_search_has_the_variants_of_one_that_was_not_interrupted(halvi
     assert [tried.name for tried in found] == [name for step, name in whole if step == 0]
 
 
-def test_a_second_variant_is_begun_after_the_time_for_pruning_if_there_is_time_at_all(halving):
+def test_a_second_variant_starts_after_the_time_for_pruning_if_any_time_is_left(halving):
     settings = settings_of(minutes=5)
     _, diary = halving(by_changes, settings, seconds=240.0)
     assert diary == [(0, "as set"), (0, "precision int8")]

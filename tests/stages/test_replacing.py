@@ -36,7 +36,7 @@ def test_a_first_run_and_an_unchanged_one_replace_nothing(run):
     assert notes_before(run) == []
 
 
-def test_what_is_replaced_is_said_with_the_settings_that_changed(run):
+def test_replaced_results_are_reported_with_the_changed_settings(run):
     go(run)
     said = notes_before(run, finetune={"epochs": 3, "batch_size": 32})
     assert said == [

@@ -22,7 +22,7 @@ def run(tmp_path):
     return folder
 
 
-def test_report_writes_three_files_that_tell_the_same(run):
+def test_report_writes_three_files_that_agree(run):
     content = report(Settings(), run, Silent())
 
     assert json.loads(run.report("json").read_text(encoding="utf-8")) == content_of(content)

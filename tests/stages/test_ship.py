@@ -93,7 +93,7 @@ def test_without_an_exported_network_the_stage_says_what_to_run(tmp_path):
     assert not run.shipped.exists()
 
 
-def test_raw_pixels_are_said_to_be_raw(tmp_path):
+def test_raw_pixels_are_labelled_as_raw(tmp_path):
     _, content = shipped(tmp_path, export={"input": "uint8", "layout": "nhwc", "output": "softmax", "top_k": 2})
     given = content.input
     assert (given.type, given.shape, given.layout, given.values) == ("uint8", (1, 8, 8, 3), "NHWC", "pixel")

@@ -89,7 +89,7 @@ def test_two_cells_may_not_share_a_folder_by_a_link(tiny):
         cells_of(tiny, budgets=["0.5x", "0.3x"])
 
 
-def test_cells_that_were_begun_with_other_settings_are_named_with_what_changed(tiny):
+def test_cells_started_with_other_settings_are_named_with_what_changed(tiny):
     cells = cells_of(tiny, budgets=["0.5x", "0.3x"])
     write_text(cells[0].run.settings, cells[0].text)
     require_unchanged(cells, tiny)

@@ -115,7 +115,7 @@ def test_a_batch_from_a_gpus_memory_needs_nothing_from_the_host(monkeypatch):
     assert recorded.copies == []
 
 
-def test_a_step_makes_no_constants_anew():
+def test_a_step_recreates_no_constants():
     hardware = choose_hardware(small_network(), "cpu", amp=False)
     settings = options(saturation=0.2, erase=0.5, distill=0.5, max_grad_norm=5.0)
     objective = Objective(hardware, 0.1, small_network(), 0.5)

@@ -65,7 +65,7 @@ def test_a_finished_training_is_not_done_again(tmp_path):
     ],
     ids=lambda change: next(iter(change)),
 )
-def test_another_training_starts_anew(tmp_path, change):
+def test_another_training_starts_over(tmp_path, change):
     train(tmp_path)
     recorder = Recorder()
     _, history = train(tmp_path, progress=recorder, **change)
@@ -275,7 +275,7 @@ def test_nothing_is_saved_within_an_epoch_before_the_minutes_have_passed(tmp_pat
     assert read_state(tmp_path / "state.safetensors").partial is None
 
 
-def test_a_partial_epoch_of_other_batches_starts_anew(tmp_path):
+def test_a_partial_epoch_of_other_batches_is_restarted(tmp_path):
     """As if saved by a different number of processes, whose parts add up to smaller batches."""
     with pytest.raises(InterruptedTrainingError):
         train(tmp_path, progress=Recorder(at_step=3), checkpoint_minutes=1e-9)

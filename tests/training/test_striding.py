@@ -101,7 +101,7 @@ def _gradients(model, images):
     return torch.autograd.grad(model(images).square().sum(), [images, *model.parameters()])
 
 
-def test_convolutions_stride_first_only_meanwhile():
+def test_convolutions_stride_first_only_within_the_block():
     model = nn.Sequential(nn.Conv2d(4, 6, 1, stride=2))
 
     def operators():

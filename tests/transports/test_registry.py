@@ -52,7 +52,7 @@ def test_destinations_that_are_none(ssh):
 
 
 @pytest.mark.parametrize("known", [(), (PRESS, VAN)])
-def test_a_device_that_is_not_there_tells_those_that_are(known):
+def test_a_missing_device_lists_the_known_ones(known):
     for device in known:
         add_device(device)
     with pytest.raises(TargetError, match="press-3, van" if known else "truck") as caught:

@@ -224,7 +224,7 @@ def pipe(path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [flipped, Path.unlink, pipe, lambda path: path.write_bytes(b"")])
 @pytest.mark.parametrize("name", ["files/pruned.onnx", "jobs.json"])
-def test_a_bundle_that_was_damaged_on_its_way_is_not_run(bundle, name, damage, capsys):
+def test_a_damaged_bundle_is_not_run(bundle, name, damage, capsys):
     _, there = bundle
     damage(there / name)
     assert do(there) == 2
@@ -234,7 +234,7 @@ def test_a_bundle_that_was_damaged_on_its_way_is_not_run(bundle, name, damage, c
     assert not (there / "result.json").exists()
 
 
-def test_a_job_that_was_changed_on_its_way_is_not_run(bundle, capsys):
+def test_a_job_changed_in_transit_is_not_run(bundle, capsys):
     _, there = bundle
     damaged(there / "jobs.json", lambda carried: carried["job"].update(threads=2))
     assert do(there) == 2

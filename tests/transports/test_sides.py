@@ -14,7 +14,7 @@ def settings_of(*targets, **sections):
     return load_settings(None, {"prune": {"target": list(targets)}, **sections})
 
 
-def test_one_target_is_as_ever():
+def test_one_target_gives_the_same_as_before():
     settings = settings_of("jetson-orin")
     assert (settings.prune.target, settings.prune.also) == ("jetson-orin", [])
     (only,) = sides_of(settings)

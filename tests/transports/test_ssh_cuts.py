@@ -93,7 +93,7 @@ def test_uploads_that_are_cut_again_and_again_are_continued(device, home, server
 
 
 @pytest.mark.slow
-def test_a_host_key_that_changed_meanwhile_is_not_waited_for(far, server, tmp_path):
+def test_a_changed_host_key_ends_the_wait(far, server, tmp_path):
     events = far.events(bench_job(tmp_path, protocol=replace(PROTOCOL, seconds=4.0)), tmp_path)
     next(events)
     known = (server.folder / "known_hosts").read_text()

@@ -71,7 +71,7 @@ def test_a_network_that_is_not_cut_has_no_share_and_no_later_steps():
     assert "Of 2 networks: catro-deploy: cut 1, equal to the masked original 1," in text
 
 
-def test_what_was_refused_on_the_way_is_said():
+def test_refused_candidates_are_reported():
     figures = {"refused": 38, "refusal": "IndexError: 64", "importance": "RandomImportance"}
     text = "\n".join(peer_tables({"Some": row(**figures)}))
     assert "| Some | torch-pruning | 38 ratios | IndexError: 64; cut by `RandomImportance` instead |" in text

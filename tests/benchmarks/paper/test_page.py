@@ -21,7 +21,7 @@ def test_seeds_are_averaged_and_the_drop_is_from_our_own_original():
     ]  # fmt: skip
 
 
-def test_what_was_not_run_is_said():
+def test_what_was_not_run_is_stated():
     text = page({"1-speed_limits-90-catro-seed0": result(0.99)})
     assert "Not run yet: 1-speed_limits-90-l1," in text
     assert "1-speed_limits-90-catro," not in text

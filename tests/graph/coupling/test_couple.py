@@ -59,7 +59,7 @@ def test_a_shuffle_ties_the_channels_that_shrink_together():
     assert atoms["stem"][1] == {("stem", "out", 1), ("stem", "out", 5), ("fc", "in", 2), ("fc", "in", 3)}
 
 
-def test_equal_parts_of_a_split_shrink_alike():
+def test_equal_parts_of_a_split_shrink_equally():
     groups, atoms = groups_of(Halved)
     assert groups["stem"].width == 4
     assert {("stem", "out", 0), ("stem", "out", 4), ("side", "in", 0), ("fc", "in", 0)} <= atoms["stem"][0]

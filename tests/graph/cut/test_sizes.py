@@ -81,7 +81,7 @@ def test_parts_of_two_numbers_shrink_each_by_itself():
     assert (model.convolved, model.untouched) == (2, 4)
 
 
-def test_parts_of_one_number_shrink_alike():
+def test_parts_of_one_number_shrink_equally():
     model = randomised(Scales())
     assert {group.width for group in trace(model, IMAGE).groups if not group.fixed} == {4}
     assert narrowed(Scales, stem=3).width == 3

@@ -60,7 +60,7 @@ def assert_same_as_torch(model: nn.Module, file, batch: int, shape=SHAPE) -> Non
 
 
 @pytest.mark.parametrize("opset", [18, 23])
-def test_every_batch_norm_is_folded_wherever_it_stands(tmp_path, opset):
+def test_every_batch_norm_is_folded_at_any_position(tmp_path, opset):
     model = randomise_(Norms())
     file = tmp_path / "model.onnx"
     export_onnx(model, SHAPE, file, opset=opset, metadata={})

@@ -15,7 +15,7 @@ from tests.graph.operator_cases import FOLLOWED, REFUSED, Constants, ones
 from tests.onnx_files import write_after_conv
 
 
-def test_a_description_tells_windows_apart():
+def test_a_description_distinguishes_windows():
     assert describe(helper.make_node("Relu", ["a"], ["b"])) == "Relu"
     assert describe(helper.make_node("Conv", ["a", "w"], ["b"], kernel_shape=[1, 7], strides=[1, 1])) == "Conv 1x7"
     node = helper.make_node("Conv", ["a", "w"], ["b"], kernel_shape=[3, 3], strides=[2, 1], dilations=[2, 2], group=4)

@@ -166,7 +166,7 @@ def test_nodes_belong_to_the_layer_whose_output_they_work_on(tmp_path):
     assert skeleton.operators["fc"] == ("Gemm",)
 
 
-def test_names_tell_the_layer():
+def test_names_contain_the_layer():
     assert layer_of("layer1.0.conv1::12") == "layer1.0.conv1"
     assert layer_of("layer1.0.conv1::12.0_nchwc") == "layer1.0.conv1"
     assert layer_of("fused classifier.1::15") == "classifier.1"

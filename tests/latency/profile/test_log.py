@@ -68,7 +68,7 @@ def test_delete_takes_the_file_away(file):
     assert "sweep/0" not in log
 
 
-def test_a_full_disk_is_said_so_and_what_was_measured_is_kept(file):
+def test_a_full_disk_is_reported_and_measurements_are_kept(file):
     log = SampleLog(file, "protocol")
     log.path = Path("/dev/full")
     with pytest.raises(StorageError, match="No space left") as caught:
@@ -77,7 +77,7 @@ def test_a_full_disk_is_said_so_and_what_was_measured_is_kept(file):
     assert "square/0" in SampleLog(file, "protocol")
 
 
-def test_a_folder_that_cannot_be_made_is_said_so(tmp_path):
+def test_a_folder_that_cannot_be_created_is_reported(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError):
         SampleLog(tmp_path / "file" / "samples.jsonl", "protocol")

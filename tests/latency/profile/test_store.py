@@ -118,7 +118,7 @@ def test_white_space_does_not_matter(folder):
     assert load_profile(folder) == made_profile()
 
 
-def test_a_folder_that_cannot_be_written_is_said_so(tmp_path):
+def test_a_folder_that_cannot_be_written_is_reported(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError):
         save_profile(made_profile(), tmp_path / "file")
