@@ -8,9 +8,7 @@ maps as well (the recipe ``gentle``). The variants are interleaved; ratios are m
 quartiles. Weights are random. Prints a table; writes benchmarks/results/feature_maps.json.
 """
 
-import argparse
 import copy
-import statistics
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -19,6 +17,7 @@ import torch
 
 import catro_deploy
 from benchmarks.common import environment, table, times_ms, write_result
+from benchmarks.training.variants import CLASSES, arguments, medians_ms, ratio_quartiles
 from catro_deploy.models import build_model
 from catro_deploy.settings import FinetuneSettings, follow_recipe
 from catro_deploy.training.compute import choose_hardware
@@ -26,18 +25,7 @@ from catro_deploy.training.features import features_of
 from catro_deploy.training.objective import Objective
 from catro_deploy.training.stepper import Stepper
 
-MODELS = ["cifar_resnet20@32", "cifar_resnet56@32", "torchvision:resnet50@96", "torchvision:mobilenet_v2@96"]
 WAYS = ("labels", "outputs", "outputs and feature maps")
-CLASSES = 10
-
-
-def arguments() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="+", default=MODELS, help="names with the height and width of the images")
-    parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--turns", type=int, default=15)
-    return parser.parse_args()
 
 
 def steps(name: str, batch: int) -> list[Callable[[], torch.Tensor]]:
@@ -77,19 +65,18 @@ def steps(name: str, batch: int) -> list[Callable[[], torch.Tensor]]:
 
 def measure(name: str, batch: int, turns: int) -> dict[str, Any]:
     """Time the variants, interleaved."""
-    taken = times_ms(steps(name, batch), turns)
-    ratios = [[turn[2] / turn[place] for turn in taken] for place in range(2)]
+    taken_ms = times_ms(steps(name, batch), turns)
     return {
         "model": name,
         "batch": batch,
-        "ms": [statistics.median(turn[place] for turn in taken) for place in range(len(WAYS))],
-        "ratio": [statistics.quantiles(values, n=4) for values in ratios],
+        "ms": medians_ms(taken_ms),
+        "ratio": [ratio_quartiles(taken_ms, 2, place) for place in range(2)],
     }
 
 
 def main() -> None:
     """Measure, print, write."""
-    args = arguments()
+    args = arguments(__doc__)
     rows = [measure(name, args.batch, args.turns) for name in args.models]
     write_result("feature_maps.json", {"ways": WAYS, "rows": rows, "environment": environment()})
     shown = [

@@ -7,8 +7,6 @@ variants are interleaved; ratios are medians over the turns with their quartiles
 writes benchmarks/results/teacher.json.
 """
 
-import argparse
-import statistics
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -16,24 +14,14 @@ from typing import Any
 import torch
 
 from benchmarks.common import environment, table, times_ms, write_result
+from benchmarks.training.variants import CLASSES, arguments, medians_ms, ratio_quartiles
 from catro_deploy.graph.fx.folding import folded
 from catro_deploy.models import build_model
 from catro_deploy.progress import Silent
 from catro_deploy.training.compiling import compiled_teacher
 from catro_deploy.training.compute import choose_hardware
 
-MODELS = ["cifar_resnet20@32", "cifar_resnet56@32", "torchvision:resnet50@96", "torchvision:mobilenet_v2@96"]
 WAYS = ("as it is", "folded", "folded, compiled")
-CLASSES = 10
-
-
-def arguments() -> argparse.Namespace:
-    """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="+", default=MODELS, help="names with the height and width of the images")
-    parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--turns", type=int, default=15)
-    return parser.parse_args()
 
 
 def outputs(name: str, batch: int) -> list[Callable[[], torch.Tensor]]:
@@ -60,19 +48,18 @@ def outputs(name: str, batch: int) -> list[Callable[[], torch.Tensor]]:
 def measure(name: str, batch: int, turns: int) -> dict[str, Any]:
     """Time the variants, interleaved."""
     ways = outputs(name, batch)
-    kept = times_ms(ways, turns)
-    ratios = [[turn[0] / turn[place] for turn in kept] for place in range(len(WAYS))]
+    taken_ms = times_ms(ways, turns)
     return {
         "model": name,
         "batch": batch,
-        "ms": [statistics.median(turn[place] for turn in kept) for place in range(len(WAYS))],
-        "speedup": [statistics.quantiles(values, n=4) for values in ratios],
+        "ms": medians_ms(taken_ms),
+        "speedup": [ratio_quartiles(taken_ms, 0, place) for place in range(len(WAYS))],
     }
 
 
 def main() -> None:
     """Measure, print, write."""
-    args = arguments()
+    args = arguments(__doc__)
     rows = [measure(name, args.batch, args.turns) for name in args.models]
     write_result("teacher.json", {"ways": WAYS, "rows": rows, "environment": environment()})
     shown = [
