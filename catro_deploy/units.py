@@ -1,11 +1,11 @@
-"""Amounts with a unit, as users write them: ``400us``, ``300kB``, ``2 MiB``, ``1.5mJ``, ``120s``."""
+"""Amounts with a unit, as users write them (``400us``, ``2 MiB``, ``120s``), and numbers of things."""
 
 import re
 from collections.abc import Mapping
 from decimal import Decimal
 from typing import Literal
 
-__all__ = ["NUMBER", "Quantity", "amount_text", "read_amount"]
+__all__ = ["NUMBER", "Quantity", "amount_text", "counted", "read_amount"]
 
 Quantity = Literal["us", "s", "bytes", "mJ"]
 """A kind of quantity, named by its unit: latencies, durations, bytes, energies."""
@@ -44,3 +44,8 @@ def amount_text(amount: float, quantity: Quantity) -> str:
     """Format an ``amount`` so that ``read_amount`` can parse it: exact, and without an exponent."""
     unit, size = next((one for one in _WRITTEN[quantity] if amount >= one[1]), _WRITTEN[quantity][-1])
     return f"{(Decimal(repr(float(amount))) / size).normalize():f}{unit}"
+
+
+def counted(number: int, one: str, several: str = "") -> str:
+    """``1 image``, ``1,200 images``; ``several`` is the plural if it is not ``one`` with an s."""
+    return f"{number:,} {one if number == 1 else several or one + 's'}"

@@ -58,7 +58,7 @@ def test_an_image_that_went_away_is_named(tiny):
     [
         (0, "There are no images in data/train/even."),
         (1, "data/train/even has one image, so none can be held out for validation."),
-        (2, "The class even has 1 image(s) for training, those held out for validation not counted"),
+        (2, "The class even has 1 image for training, those held out for validation not counted"),
     ],
 )
 def test_a_class_with_too_few_images_is_named(tiny, left, said):

@@ -1,10 +1,10 @@
-"""Amounts with a unit, as users write them."""
+"""Amounts with a unit, as users write them, and numbers of things."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catro_deploy.units import amount_text, read_amount
+from catro_deploy.units import amount_text, counted, read_amount
 
 
 @pytest.mark.parametrize(
@@ -40,3 +40,11 @@ def test_what_has_no_unit_of_it_is_no_amount(text, quantity):
 @given(st.sampled_from(["us", "s", "bytes", "mJ"]), st.floats(1e-6, 1e12))
 def test_what_is_written_is_read_again(quantity, amount):
     assert read_amount(amount_text(amount, quantity), quantity) == amount
+
+
+@pytest.mark.parametrize(
+    ("number", "several", "words"),
+    [(0, "", "0 images"), (1, "", "1 image"), (1200, "", "1,200 images"), (2, "image files", "2 image files")],
+)
+def test_a_number_of_things_is_written_with_the_right_form(number, several, words):
+    assert counted(number, "image", several) == words

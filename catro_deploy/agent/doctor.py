@@ -77,7 +77,8 @@ def _python(runtime: str) -> Finding:
 
 
 def _processor(facts: DeviceFacts) -> str:
-    names = (facts.device, facts.cpu_model, f"{facts.cores} cores")
+    cores = f"{facts.cores} core{'s' * (facts.cores != 1)}" if facts.cores else ""
+    names = (facts.device, facts.cpu_model, cores)
     return ", ".join(name for name in names if name)
 
 

@@ -8,9 +8,11 @@ from numpy.typing import NDArray
 
 from catro_deploy.data.base import is_unlabelled
 from catro_deploy.records import Decision, Metric
+from catro_deploy.report.wording import loss_words
 from catro_deploy.statistics.agreement import accuracy_of, predictions_of
 from catro_deploy.statistics.divergence import mean_change_cost_nats
 from catro_deploy.statistics.intervals import largest_unseen_loss, wilson
+from catro_deploy.units import counted
 
 __all__ = ["LARGEST_HONEST_ACCURACY", "Basis", "Limits", "basis_of", "resolution_warning", "strictest"]
 
@@ -130,7 +132,9 @@ def basis_of(original: Floats, labels: NDArray[np.int64], allowed: float | None 
         return Basis("agreement", predictions, None, "the images have no labels", cost)
     accuracy = accuracy_of(original, labels)
     if cost is not None:
-        reason = f"one of {len(labels)} validation images is {one:.2g} points, more than the {allowed:g} allowed"
+        reason = (
+            f"one of {counted(len(labels), 'validation image')} is {one:.2g} points, more than the {allowed:g} allowed"
+        )
         return Basis("agreement", predictions, accuracy, reason, cost)
     if accuracy > LARGEST_HONEST_ACCURACY:
         reason = f"the original has {accuracy:.2%} of the validation images right, and was probably trained on them"
@@ -147,7 +151,8 @@ def resolution_warning(images: int, allowed: float) -> str:
     if not allowed or unseen <= allowed:
         return ""
     return (
-        f"{images} validation images cannot resolve a loss of {allowed:g} points: one image is {100 / images:.2g} "
-        f"points, and even if no prediction changed, the 95% interval of the loss would reach {unseen:.2g}. "
+        f"{counted(images, 'validation image')} cannot resolve a loss of {loss_words(allowed)}: one image is "
+        f"{100 / images:.2g} points, and even if no prediction changed, the 95% interval of the loss would reach "
+        f"{unseen:.2g}. "
         f"Hold out more images ([data] validation), or allow more (max_drop)."
     )

@@ -17,6 +17,7 @@ from catro_deploy.cli.console import print_json, print_result
 from catro_deploy.cli.options import Config, Json, examples
 from catro_deploy.cli.work import CONFIG, own_settings
 from catro_deploy.errors import CatroError, DeviceError, FaultError, RuntimeMissingError
+from catro_deploy.units import counted
 
 __all__ = ["Finding", "app", "findings", "findings_on"]
 
@@ -217,7 +218,8 @@ def _memory() -> Finding:
         total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / GIB
     except (ValueError, OSError):
         return Finding("memory", "missing", "this system does not report its memory", False)
-    return Finding("memory", "works", f"{total:.1f} GiB, {free:.1f} GiB of it unused; {os.cpu_count()} cores", False)
+    cores = counted(os.cpu_count() or 1, "core")
+    return Finding("memory", "works", f"{total:.1f} GiB, {free:.1f} GiB of it unused; {cores}", False)
 
 
 def _data(config: Path | None) -> Finding:

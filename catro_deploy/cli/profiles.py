@@ -8,6 +8,7 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from catro_deploy.report.wording import count, percent
+from catro_deploy.units import counted
 
 if TYPE_CHECKING:
     from catro_deploy.latency.profile import LatencyProfile
@@ -34,10 +35,11 @@ def summary(profile: "LatencyProfile") -> list[str]:
     errors = profile.errors
     return [
         f"Measured {profile.measured} on {where}, {device['runtime']}, {fingerprint['precision']}, "
-        f"{fingerprint['threads']} thread(s), batch {fingerprint['batch']}: {count(profile.networks)} networks in "
+        f"{counted(fingerprint['threads'], 'thread')}, batch {fingerprint['batch']}: "
+        f"{counted(profile.networks, 'network')} in "
         f"{count(profile.seconds)} s, whose rounds differ by {percent(profile.disagreement)} (median).",
-        f"On {errors.networks} networks held out: {percent(errors.within_5)} within 5%, {percent(errors.within_10)} "
-        f"within 10%, RMSPE {percent(errors.rmspe)}, Spearman {errors.spearman:.3f}. "
+        f"On {counted(errors.networks, 'network')} held out: {percent(errors.within_5)} within 5%, "
+        f"{percent(errors.within_10)} within 10%, RMSPE {percent(errors.rmspe)}, Spearman {errors.spearman:.3f}. "
         f"The original took {profile.original_us / 1000:.3f} ms.",
     ]
 

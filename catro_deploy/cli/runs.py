@@ -12,6 +12,7 @@ from catro_deploy.cli.options import Json, examples
 from catro_deploy.errors import CatroError
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.listing import RUNS, find_run, remove_run, require_removable, run_folders
+from catro_deploy.units import counted
 
 if TYPE_CHECKING:
     from catro_deploy.records.overview import Overview
@@ -94,7 +95,7 @@ def remove(
     if not yes:
         files = [path for path in run.path.rglob("*") if path.is_file()]
         size = sum(path.lstat().st_size for path in files) / 2**20
-        typer.confirm(f"Delete {run.path} ({len(files)} files, {size:.1f} MiB)?", abort=True, err=True)
+        typer.confirm(f"Delete {run.path} ({counted(len(files), 'file')}, {size:.1f} MiB)?", abort=True, err=True)
     remove_run(run)
     print_result(f"Removed {run.path}.")
 

@@ -50,6 +50,7 @@ from catro_deploy.report.wording import (
 )
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings.sides import size_text
+from catro_deploy.units import counted
 
 __all__ = [
     "Shown",
@@ -100,7 +101,7 @@ def _latency(latency: LatencyPlan, budget: str) -> Shown:
     if errors := latency.errors:
         within = f"{errors.within_5:.1%} within 5%, {errors.within_10:.1%} within 10%"
         shown.append(
-            f"cost model on {errors.networks} networks held out: {within}, RMSPE {errors.rmspe:.1%}, "
+            f"cost model on {counted(errors.networks, 'network')} held out: {within}, RMSPE {errors.rmspe:.1%}, "
             f"Spearman {errors.spearman:.3f}"
         )
     before, after = latency.original_us, latency.predicted_us
@@ -193,7 +194,7 @@ def show_build(build: Build, run: RunFolder) -> Shown:
 
 def show_verify(result: Verify, run: RunFolder) -> Shown:
     """Accuracy and agreement of both networks."""
-    images = f"{count(result.test_images)} test images"
+    images = counted(result.test_images, "test image")
     steps = [recovery_line(result.recovery)] if result.recovery else []
     agreement = f"{images}: {_agreement(result.agreement_with_original)}"
     if result.accuracy_drop_points is None:

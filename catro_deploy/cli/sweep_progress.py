@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from catro_deploy.report.sweep import figure_words
+from catro_deploy.units import counted
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -111,7 +112,7 @@ class SweepScreen:
         ended = len(self._states) - len(left)
         more = f", {len(left) - len(shown)} not shown" if len(left) > len(shown) else ""
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), title_justify="left", title_style="bold")
-        table.title = f"{ended} of {len(self._states)} cells{more} · {minutes}:{seconds:02d}"
+        table.title = f"{ended} of {counted(len(self._states), 'cell')}{more} · {minutes}:{seconds:02d}"
         for name in ("cell", "", "", ""):
             table.add_column(name, no_wrap=True, overflow="ellipsis")
         table.show_header = False

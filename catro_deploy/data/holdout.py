@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from catro_deploy.errors import DataError
+from catro_deploy.units import counted
 
 __all__ = ["hold_out"]
 
@@ -28,9 +29,9 @@ def hold_out(
         members = np.flatnonzero(labels == label)
         names, unit_of = np.unique(units[members], return_inverse=True)
         if len(names) < 2:
+            together = counted(len(members), "training image", "training images that all belong together")
             raise DataError(
-                f"Class {label} (counted from 0) has {len(members)} training images that all belong "
-                "together, so none of them can be held out for validation.",
+                f"Class {label} (counted from 0) has {together}: none can be held out for validation.",
                 "Add images of it, or take the class out.",
             )
         count = min(max(round(share * len(names)), 1), len(names) - 1)

@@ -13,6 +13,7 @@ from catro_deploy.data.intact import intact_files
 from catro_deploy.data.listing import SUFFIXES, image_files, taken
 from catro_deploy.errors import DataError
 from catro_deploy.settings import DataSettings
+from catro_deploy.units import counted
 
 __all__ = ["open_images"]
 
@@ -58,4 +59,4 @@ def _held_out(paths: Sequence[Path], settings: DataSettings) -> tuple[Sequence[P
 
 def _too_few(root: Path, rest: Sequence[Path], drawn: Sequence[str]) -> str:
     purposes = "".join(f" and 1 for {HELD_OUT[name]} ({root / name} has none)" for name in drawn)
-    return f"There are {len(rest)} images in {root}; at least {FEWEST} are needed for pruning{purposes}."
+    return f"{root} has {counted(len(rest), 'image')}; at least {FEWEST} are needed for pruning{purposes}."

@@ -11,6 +11,7 @@ import torch
 
 from catro_deploy.data.base import UNKNOWN
 from catro_deploy.errors import DataError
+from catro_deploy.units import counted
 
 __all__ = [
     "Batch",
@@ -174,7 +175,7 @@ def class_samples(
         count = per_class - missing[label]
         if count < FEWEST:
             raise DataError(
-                f"The loader gives {count} image(s) of the class {name}; scatter within a class needs "
+                f"The loader gives {counted(count, 'image')} of the class {name}; scatter within a class needs "
                 f"at least {FEWEST}.",
                 "Let it give more of them, or leave the class out of `classes`.",
             )

@@ -18,6 +18,7 @@ from catro_deploy.records import CostErrors, Group, Layer, Staircase
 from catro_deploy.targets import Target
 from catro_deploy.transports.execution import Use
 from catro_deploy.transports.reach import require_latency
+from catro_deploy.units import counted
 
 __all__ = ["Pricing", "estimated_pricing", "measured_pricing", "profile_of"]
 
@@ -66,7 +67,7 @@ def profile_of(
     shape = network.input_shape
     found = None if force else find_profile(model, shape, use, network=network)
     if found is not None and _is_as_thorough(found, protocol):
-        progress.note(f"latency profile of {found.measured}, {found.networks} networks: used again")
+        progress.note(f"latency profile of {found.measured}, {counted(found.networks, 'network')}: used again")
         return found
     return measure_profile(model, shape, use, protocol, progress, opset=opset, network=network)
 
@@ -89,7 +90,7 @@ def measured_pricing(network: Network, groups: Sequence[Group], profile: Latency
         original_us=profile.original_us,
         staircases=profile.staircases,
         how="measured",
-        source=f"latency profile of {profile.measured}: {profile.networks} networks in "
+        source=f"latency profile of {profile.measured}: {counted(profile.networks, 'network')} in "
         f"{profile.fingerprint['precision']} on {_device(profile)}",
         errors=profile.errors,
         warnings=tuple(warnings),

@@ -22,6 +22,7 @@ from catro_deploy.pruning.missed import best_of, cannot, require_attainable, wha
 from catro_deploy.pruning.solvers import Constraint, Method, Problem, Solver, exact_by_flops, limited, solver_of
 from catro_deploy.pruning.values import all_widths, full_widths, values_for
 from catro_deploy.records import BudgetPlan, LatencyPlan, Round
+from catro_deploy.units import counted
 
 __all__ = ["Decision", "by_flops", "by_latency"]
 
@@ -239,7 +240,8 @@ def _not_measured(pricing: Pricing, found: Allocation) -> list[str]:
     layers = pricing.estimated(found.widths)
     if not layers:
         return []
-    return [f"The predicted times of {len(layers)} layer(s) are estimates: there is no measurement at their widths."]
+    which = counted(len(layers), "layer")
+    return [f"The predicted times of {which} are estimates: there is no measurement at their widths."]
 
 
 def _estimated(solver: Solver, axes: Sequence[Axis], first: Pricing, problem: Problem) -> Allocation:

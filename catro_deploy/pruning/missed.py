@@ -10,6 +10,7 @@ from catro_deploy.latency.pricing import Pricing
 from catro_deploy.pruning.closed_loop import Attempt, Axis, certain
 from catro_deploy.pruning.solvers import Problem, Solver
 from catro_deploy.pruning.values import full_widths
+from catro_deploy.units import counted
 
 __all__ = ["best_of", "cannot", "require_attainable", "what_stays"]
 
@@ -165,7 +166,7 @@ def _suggestion(budget: Budget, us: float, share: float) -> str:
 
 
 def _rounds(attempts: Sequence[Attempt]) -> str:
-    return "1 round" if len(attempts) == 1 else f"{len(attempts)} rounds"
+    return counted(len(attempts), "round")
 
 
 def _all(problem: Problem) -> str:

@@ -8,6 +8,7 @@ from catro_deploy.records.figures import AgreementFigures
 from catro_deploy.report import svg
 from catro_deploy.report.tables import Table
 from catro_deploy.report.wording import count, nats, percent
+from catro_deploy.units import counted
 
 __all__ = [
     "METRICS",
@@ -37,10 +38,10 @@ def divergence_words(decision: Decision) -> str:
     if most is None:
         return ""
     return (
-        f" {count(decision.validation_images)} images are too few to count changed predictions reliably, so agreement "
-        "rules out only losses that chance cannot explain. In addition, the divergence from the original's outputs "
-        f"(mean KL, at the best common scale of the logits) may be at most {nats(most)}: the divergence that changes "
-        "as many predictions as allowed."
+        f" {counted(decision.validation_images, 'image is', 'images are')} too few to count changed predictions "
+        "reliably, so agreement rules out only losses that chance cannot explain. In addition, the divergence from the "
+        f"original's outputs (mean KL, at the best common scale of the logits) may be at most {nats(most)}: the "
+        "divergence that changes as many predictions as allowed."
     )
 
 
@@ -63,7 +64,7 @@ def agreement_chart(agreement: AgreementFigures) -> str:
     parts = svg.grid(axis, "%")
     for number, one in enumerate(shown):
         place = axis.place(one.share * 100)
-        hint = f"{one.name}: {percent(one.share)} of {count(one.images)} images"
+        hint = f"{one.name}: {percent(one.share)} of {counted(one.images, 'image')}"
         drawn = [
             svg.name(one.name, "start"),
             svg.line(place, 0, 100, 0, "link"),
@@ -72,7 +73,7 @@ def agreement_chart(agreement: AgreementFigures) -> str:
         ]
         parts.append(svg.row(number, drawn))
     worst = min(classes, key=lambda one: float(one.share))
-    least = f"Least agreement: {worst.name}, {percent(worst.share)} of {count(worst.images)} images."
+    least = f"Least agreement: {worst.name}, {percent(worst.share)} of {counted(worst.images, 'image')}."
     some = "" if len(shown) == len(classes) else f"The {len(shown)} of {count(len(classes))} classes that agree least. "
     caption = (
         f"{some}The share of test images for which the pruned network predicts the same class as the original, by "

@@ -21,6 +21,7 @@ from catro_deploy.report.wording import (
     share_interval,
     typeset,
 )
+from catro_deploy.units import counted
 
 __all__ = ["Card", "cards"]
 
@@ -86,13 +87,13 @@ def _accuracy(verification: Verification, report: Report) -> Card:
     changed = report.accuracy_change_ci95
     interval = (minus(change_interval(changed)),) if changed else ()
     own = share_interval(report.pruned.accuracy_ci95)
-    lines = *interval, f"{before} → {after}", f"({own})", f"{count(verification.test_images)} test images"
+    lines = *interval, f"{before} → {after}", f"({own})", counted(verification.test_images, "test image")
     tone = "good" if gain > 0 else "" if verification.passed else "bad"
     return Card("Accuracy", minus(points(gain)), lines, tone, "points")
 
 
 def _agreement(found: AgreementFigures, verification: Verification) -> Card:
-    images = f"{count(verification.test_images)} test images without labels"
+    images = f"{counted(verification.test_images, 'test image')} without labels"
     lines = "same prediction", share_interval(found.ci95), images, f"mean KL {nats(found.mean_kl_nats)}"
     return Card("Agreement with the original", percent(found.share), lines, "" if verification.passed else "bad")
 

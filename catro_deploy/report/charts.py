@@ -8,6 +8,7 @@ from catro_deploy.records.figures import ClassFigures, GroupFigures, Histogram, 
 from catro_deploy.report import svg
 from catro_deploy.report.finetuning import finetuning_words
 from catro_deploy.report.wording import count, minus, ms, percent, points
+from catro_deploy.units import counted
 
 __all__ = ["accuracy_chart", "finetune_chart", "latency_chart", "widths_chart"]
 
@@ -19,8 +20,8 @@ def latency_chart(histogram: Histogram, latencies: tuple[Latency, Latency]) -> s
     height, gap = 84.0, 34.0
     bottom = 2 * (height + gap)
     parts = [*svg.grid(axis), svg.text(100, "100%", "ms", "tick end", dy=34)]
-    counted = (("original", histogram.original), ("pruned", histogram.pruned))
-    for row, ((name, counts), latency) in enumerate(zip(counted, latencies, strict=True)):
+    both = (("original", histogram.original), ("pruned", histogram.pruned))
+    for row, ((name, counts), latency) in enumerate(zip(both, latencies, strict=True)):
         base = (row + 1) * (height + gap)
         marks = {"p50": latency.p50, "p90": latency.p90, "p99": latency.p99}
         spelled = " · ".join(f"{mark} {ms(time)}" for mark, time in marks.items())
@@ -33,7 +34,7 @@ def latency_chart(histogram: Histogram, latencies: tuple[Latency, Latency]) -> s
     caption = (
         "Time of one call against the share of calls, each network scaled to its own peak. Marks: p50 solid, p90 "
         f"dashed, p99 dotted. The axis starts at {'0' if low == 0 else f'{ms(low)} ms, not at 0'}"
-        + (f"; {count(beyond)} slower calls are beyond its end." if beyond else ".")
+        + (f"; {counted(beyond, 'slower call is', 'slower calls are')} beyond its end." if beyond else ".")
     )
     description = f"original: median {ms(latencies[0].p50)} ms; pruned: median {ms(latencies[1].p50)} ms"
     return svg.figure("Distribution of latency", description, parts, f"height:{bottom:g}px", "full", caption)
@@ -58,7 +59,7 @@ def accuracy_chart(classes: Sequence[ClassFigures]) -> str:
         before, after = (axis.place(share * 100) for share in (entry.original, entry.pruned))
         change = _change(entry) * 100
         both = f"{percent(entry.original)} → {percent(entry.pruned)}"
-        hint = f"{entry.name}: {both} of {count(entry.images)} images"
+        hint = f"{entry.name}: {both} of {counted(entry.images, 'image')}"
         drawn = [
             svg.name(entry.name, "start"),
             svg.line(before, 0, after, 0, "link"),
@@ -75,7 +76,7 @@ def accuracy_chart(classes: Sequence[ClassFigures]) -> str:
     caption = (
         f"{some}Accuracy on the test images; at the right, the change in points. The axis runs from "
         f"{axis.format(axis.low)}% to 100%{'' if axis.low == 0 else ', not from 0'}. {escape(lost)} "
-        f"The smallest class has {count(few.images)} images, so one image is {100 / few.images:.2g} points."
+        f"The smallest class has {counted(few.images, 'image')}, so one image is {100 / few.images:.2g} points."
     )
     legend = svg.legend(("original", "original"), ("pruned", "pruned"))
     return svg.figure("Accuracy by class", lost, parts, f"--rows:{len(shown)}", "rows", caption, legend)
@@ -110,9 +111,9 @@ def widths_chart(groups: Sequence[GroupFigures]) -> str:
     scale = "Channels" if common else "Share of each group's own channels"
     gone = sum(not group.width_after for group in groups)
     caption = f"{scale}, by group of layers that must share them. Dark grey bars are fixed." + (
-        f" 0: removed with the residual branch ({count(gone)} of {count(len(groups))} groups)." if gone else ""
+        f" 0: removed with the residual branch ({count(gone)} of {counted(len(groups), 'group')})." if gone else ""
     )
-    description = f"{kept} of {had} channels are kept."
+    description = f"{kept} of {counted(had, 'channel')} are kept."
     legend = svg.legend(("pruned", "kept"), ("track", "cut"))
     return svg.figure("Widths before and after", description, parts, f"--rows:{len(groups)}", "rows", caption, legend)
 
@@ -136,11 +137,12 @@ def finetune_chart(finetune: Finetune) -> str:
     parts += [svg.text(across.place(t), top - 26, across.format(t), "tick") for t in across.ticks]
     parts.append(svg.text(100, top - 8, "epoch", "tick end"))
     before, after = finetune.baseline_validation_accuracy, finetune.validation_accuracy
-    summary = f"Validation accuracy {percent(before)} before fine-tuning, {percent(after)} after {len(epochs)} epochs."
+    trained = counted(len(epochs), "epoch")
+    summary = f"Validation accuracy {percent(before)} before fine-tuning, {percent(after)} after {trained}."
     if finetune.discarded:
         summary = finetuning_words(finetune)
     caption = (
-        f"{summary} {count(finetune.images)} training images, {count(finetune.seconds)} s on "
+        f"{summary} {counted(finetune.images, 'training image')}, {count(finetune.seconds)} s on "
         f"{escape(str(finetune.device))}. Validation images are held out from the training set; the test images "
         "were not used. The vertical axes are zoomed to the range of the values."
     )

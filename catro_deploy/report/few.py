@@ -1,8 +1,9 @@
 """Uncertainty from few images: intervals of accuracies, and a warning if there are too few test images."""
 
 from catro_deploy.records import Verify
-from catro_deploy.report.wording import count, loss_words
+from catro_deploy.report.wording import loss_words
 from catro_deploy.statistics.intervals import largest_unseen_loss, wilson
+from catro_deploy.units import counted
 
 __all__ = ["few_image_warnings", "interval_of"]
 
@@ -25,6 +26,6 @@ def few_image_warnings(verify: Verify | None) -> list[str]:
         return []
     shown = f"a loss of {loss_words(allowed)}" if allowed else "a small loss"
     return [
-        f"{count(images)} test images cannot show {shown}: one image is {100 / images:.2g} points, and even if no "
+        f"{counted(images, 'test image')} cannot show {shown}: one image is {100 / images:.2g} points, and even if no "
         f"prediction changed, the 95% interval of the loss would reach {unseen:.2g}."
     ]

@@ -2,6 +2,7 @@
 
 from catro_deploy.records import Choice, Finetune
 from catro_deploy.report.wording import count, nats, percent
+from catro_deploy.units import counted
 
 __all__ = ["epochs_words", "finetuning_words", "kept_words", "probe_words", "scores_words"]
 
@@ -13,7 +14,7 @@ def finetuning_words(finetune: Finetune) -> str:
         return f"No training took place: the weights are those after pruning, validation accuracy {percent(after)}."
     choice = finetune.choice
     trained = (
-        f"{epochs_words(finetune)} over {count(finetune.images)} images on {finetune.device} "
+        f"{epochs_words(finetune)} over {counted(finetune.images, 'image')} on {finetune.device} "
         f"in {count(finetune.seconds)} s: {scores_words(finetune)}."
     )
     return f"{trained} {kept_words(choice)}" if choice and finetune.discarded else trained
@@ -21,8 +22,7 @@ def finetuning_words(finetune: Finetune) -> str:
 
 def epochs_words(finetune: Finetune) -> str:
     """The number of epochs: ``1 epoch``, ``3 epochs``."""
-    epochs = len(finetune.epochs)
-    return f"{epochs} epoch{'' if epochs == 1 else 's'}"
+    return counted(len(finetune.epochs), "epoch")
 
 
 def scores_words(finetune: Finetune) -> str:
@@ -46,7 +46,7 @@ def kept_words(choice: Choice) -> str:
         f"mean KL {nats(before.mean_kl_nats)} -> {nats(after.mean_kl_nats)}",
     ]
     return (
-        f"Fine-tuning did not improve the network on {count(choice.images)} validation images "
+        f"Fine-tuning did not improve the network on {counted(choice.images, 'validation image')} "
         f"({', '.join(figures)}): the weights from before it are kept. Try a lower learning_rate or another batch_size."
     )
 
@@ -61,6 +61,6 @@ def probe_words(finetune: Finetune) -> str:
         for rate, loss in zip(probe.learning_rates, probe.losses, strict=True)
     )
     return (
-        f"Learning rates tried first, for {probe.steps} steps each: {tried}, on training images held out from "
-        f"them. Chosen: {probe.chosen:.2g}."
+        f"Learning rates tried first, for {counted(probe.steps, 'step')} each: {tried}, on training images held "
+        f"out from them. Chosen: {probe.chosen:.2g}."
     )

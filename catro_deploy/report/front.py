@@ -7,6 +7,7 @@ from catro_deploy.report import svg
 from catro_deploy.report.agreement import METRICS, divergence_words, validation_heading
 from catro_deploy.report.tables import Table
 from catro_deploy.report.wording import change_interval, loss_words, nats, percent, points
+from catro_deploy.units import counted
 
 __all__ = ["front_chart", "front_line", "front_table", "front_words"]
 
@@ -24,7 +25,7 @@ def front_line(search: Search) -> str:
         lost = f"{lost} points{of_what}, which so few images cannot resolve,"
     return (
         f"budget {search.budget}: the smallest of {len(search.front)} tried that {limit}; {lost} on validation images "
-        f"after {_epochs(search)} of fine-tuning"
+        f"after {counted(search.epochs, 'epoch')} of fine-tuning"
     )
 
 
@@ -36,12 +37,11 @@ def front_words(search: Search) -> str:
         original = f"and not an accuracy, since {search.metric_reason}"
     metric = METRICS[search.metric]
     return (
-        f"{len(search.front)} budgets were tried for the smallest latency that loses at most "
-        f"{loss_words(search.max_drop)} of {metric}. Each was pruned, measured and fine-tuned for {_epochs(search)} "
-        f"only; its {metric} is on validation images, which are held out from the training set, {original}. The test "
-        "images "
-        f"were not used.{divergence_words(search)} The network of the budget kept, {search.budget}, was then "
-        "fine-tuned in full: the rest of this report is about it."
+        f"{counted(len(search.front), 'budget was', 'budgets were')} tried for the smallest latency that loses "
+        f"at most {loss_words(search.max_drop)} of {metric}. Each was pruned, measured and fine-tuned for "
+        f"{counted(search.epochs, 'epoch')} only; its {metric} is on validation images, which are held out from the "
+        f"training set, {original}. The test images were not used.{divergence_words(search)} The network of the budget "
+        f"kept, {search.budget}, was then fine-tuned in full: the rest of this report is about it."
     )
 
 
@@ -128,7 +128,3 @@ def _outcome(one: FrontPoint, search: Search) -> str:
     if one.budget == search.budget:
         return "yes, kept"
     return "yes" if one.kept else "no"
-
-
-def _epochs(search: Search) -> str:
-    return f"{search.epochs} epoch{'' if search.epochs == 1 else 's'}"

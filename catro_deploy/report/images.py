@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from catro_deploy.records import FirstLook, ImageSizes
 from catro_deploy.report.wording import count, percent
+from catro_deploy.units import counted
 
 __all__ = ["accuracy_words", "images_words", "resizing_words", "size_warning", "sizes_words", "skipped_words"]
 
@@ -54,7 +55,7 @@ def size_warning(sizes: ImageSizes | None, width: int, height: int) -> str:
 
 def skipped_words(files: Sequence[object]) -> str:
     """``2 corrupt image files are skipped: a.jpg, b.jpg``; at most five are named."""
-    subject = "1 corrupt image file is" if len(files) == 1 else f"{count(len(files))} corrupt image files are"
+    subject = counted(len(files), "corrupt image file is", "corrupt image files are")
     more = f" and {count(len(files) - SHOWN)} more" if len(files) > SHOWN else ""
     return f"{subject} skipped: {', '.join(map(str, files[:SHOWN]))}{more}"
 

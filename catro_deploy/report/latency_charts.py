@@ -8,6 +8,7 @@ from catro_deploy.records.figures import LatencyFigures, LayerTime, StairFigures
 from catro_deploy.report import svg
 from catro_deploy.report.verdict import budget_words, prediction_word
 from catro_deploy.report.wording import count, shorten
+from catro_deploy.units import counted
 
 __all__ = ["layers_chart", "rounds_chart", "stairs_charts"]
 
@@ -65,7 +66,7 @@ def stairs_charts(latency: LatencyFigures) -> str:
     pictures = "".join(_stairs(one, scale, style) for one in shown)
     rest = "".join(_stairs(one, scale, style) for one in folded)
     if rest:
-        words = f"{len(folded)} more groups, like one of these or with less time"
+        words = f"{counted(len(folded), 'more group')}, like one of these or with less time"
         rest = f'<details><summary>{words}</summary><div class="smalls">{rest}</div></details>'
     others = "the other groups at their full width" if style else "all groups narrowed together"
     caption = (
@@ -131,7 +132,7 @@ def _stairs(one: StairFigures, scale: tuple[float, str], style: str) -> str:
         parts.append(svg.circle(across.place(chosen), height(swept[chosen]), 3.5, "dot pruned"))
     period = f"period {one.period}" if one.period > 1 else "no period"
     note = f"{width} → {chosen or 'removed'}, {period}" if chosen != width else f"{width}, {period}"
-    description = f"{one.group}: {width} channels before, {chosen} after; {period}"
+    description = f"{one.group}: {counted(width, 'channel')} before, {chosen} after; {period}"
     return svg.small(shorten(one.group, 30, keep="end"), note, description, parts, HEIGHT)
 
 
@@ -156,7 +157,10 @@ def layers_chart(latency: LatencyFigures) -> str:
         ]
         parts.append(svg.row(number, drawn))
     rest = [one for one in latency.layers if one not in rows]
-    left_out = f" {len(rest)} layers with less time, together {_sum(rest, divisor)}, are not drawn." if rest else ""
+    left_out = ""
+    if rest:
+        less = counted(len(rest), "layer with less time is not drawn", "layers with less time are not drawn")
+        left_out = f" {less}: {_sum(rest, divisor)} {unit}."
     caption = (
         f"{'Estimate, in' if style else 'Predicted by the cost model, in'} {unit}, in the order of execution; not "
         "measured one by one. Time outside the layers is not included. A layer without a second bar is "

@@ -9,6 +9,7 @@ from catro_deploy.report.budgets import amount_words, asked_words, share_words
 from catro_deploy.report.tables import Table
 from catro_deploy.report.verdict import OUTCOMES, budget_words, prediction_word
 from catro_deploy.report.wording import change, count, duration, percent
+from catro_deploy.units import counted
 
 __all__ = [
     "budget_table",
@@ -137,5 +138,5 @@ def depth_words(dropped: Dropped) -> str:
     branches, layers = dropped.branches, dropped.layers
     if not branches:
         return ""
-    subject = "1 residual branch is" if len(branches) == 1 else f"{len(branches)} residual branches are"
+    subject = counted(len(branches), "residual branch is", "residual branches are")
     return f"{subject} removed, named by the last layer: {', '.join(branches)}. Removed layers: {', '.join(layers)}."

@@ -6,7 +6,8 @@ from catro_deploy.records import Qat, Quantize, Sensitivity
 from catro_deploy.report import svg
 from catro_deploy.report.agreement import METRICS, divergence_words, validation_heading
 from catro_deploy.report.tables import Table
-from catro_deploy.report.wording import count, duration, minus, percent, points, ratios
+from catro_deploy.report.wording import duration, minus, percent, points, ratios
+from catro_deploy.units import counted
 
 __all__ = [
     "precision_table",
@@ -35,14 +36,14 @@ def precision_table(quantize: Quantize) -> Table:
 def precision_words(quantize: Quantize) -> str:
     """The request, the limits, and how int8 was made."""
     text = (
-        f"Requested: {quantize.asked}. On {count(quantize.validation_images)} validation images at least "
+        f"Requested: {quantize.asked}. On {counted(quantize.validation_images, 'validation image')} at least "
         f"{percent(quantize.least_score)} {METRICS[quantize.metric]} had to be kept; latencies were measured "
         f"interleaved with the original in {quantize.own}.{divergence_words(quantize)}"
     )
     made = quantize.integers
     if made is None:
         return text
-    text += f" int8: calibrated on {count(made.calibration_images)} training images"
+    text += f" int8: calibrated on {counted(made.calibration_images, 'training image')}"
     if qat := made.qat:
         text += _qat_words(qat)
     if made.kept is None:
@@ -52,16 +53,16 @@ def precision_words(quantize: Quantize) -> str:
     if not made.operators:  # the runtime is not installed here
         return text
     runtime = "OpenVINO" if made.form == "openvino" else "ONNX Runtime"
-    return f"{text} After {runtime}'s optimisation for a CPU, {made.integer_nodes} nodes compute in integers."
+    computing = counted(made.integer_nodes, "node computes", "nodes compute")
+    return f"{text} After {runtime}'s optimisation for a CPU, {computing} in integers."
 
 
 def _qat_words(qat: Qat) -> str:
     """What quantisation-aware fine-tuning changed."""
     before = "all" if qat.kept_before is None else f"{len(qat.kept_before)}"
     after = "all" if qat.kept is None else f"{len(qat.kept)}"
-    epochs = len(qat.history.epochs)
     return (
-        f", then fine-tuned for {count(epochs)} epoch{'s' if epochs > 1 else ''}: layers that had to stay in "
+        f", then fine-tuned for {counted(len(qat.history.epochs), 'epoch')}: layers that had to stay in "
         f"floating point: {before} before, {after} after" + ("" if qat.used else ", so that it was not used")
     )
 
@@ -96,7 +97,7 @@ def sensitivity_chart(quantize: Quantize) -> str:
     caption = (
         "Mean squared error of the logits, in thousandths of their mean square, when only one layer is quantised; "
         f"at the right, the change of {METRICS[quantize.metric]}, in points, on some validation images."
-        + (f" The {more} least sensitive layers are in the table." if more else "")
+        + (f" In the table only: {counted(more, 'layer')}, less sensitive." if more else "")
     )
     entries = [("pruned", "quantised"), *([("original", "stays in floating point")] if kept else [])]
     described = "; ".join(f"{escape(one.layer)}: {one.error:.2e}" for one in found[:5])

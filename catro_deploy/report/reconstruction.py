@@ -5,6 +5,7 @@ from catro_deploy.report import svg
 from catro_deploy.report.tables import Table
 from catro_deploy.report.wording import count, nats, percent
 from catro_deploy.settings.sides import size_text
+from catro_deploy.units import counted
 
 __all__ = ["layers_table", "left_table", "losses_table", "reconstruction_chart", "reconstruction_line", "solved_words"]
 
@@ -30,7 +31,7 @@ def solved_words(record: ReconstructionPlan, resized_to: tuple[int, int] | None 
         return f"{words} Solving again brought the outputs no closer: the layers keep the original's weights."
     left = f", {count(len(record.left))} not" if record.left else ""
     solved = len(record.explained)
-    return f"{words} {'1 layer was' if solved == 1 else f'{count(solved)} layers were'} solved again{left}."
+    return f"{words} {counted(solved, 'layer was', 'layers were')} solved again{left}."
 
 
 def losses_table(record: ReconstructionPlan) -> Table:

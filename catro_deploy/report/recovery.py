@@ -4,7 +4,8 @@ from catro_deploy.records import Recovery
 from catro_deploy.report import svg
 from catro_deploy.report.agreement import METRICS
 from catro_deploy.report.tables import Table
-from catro_deploy.report.wording import count, percent
+from catro_deploy.report.wording import percent
+from catro_deploy.units import counted
 
 __all__ = ["recovery_chart", "recovery_line", "recovery_table", "recovery_words"]
 
@@ -16,7 +17,7 @@ def recovery_line(recovery: Recovery) -> str:
     """
     steps = ", ".join(f"{name} {percent(share)}" for name, share in _steps(recovery))
     end = "" if recovery.finetuned is not None else ", not fine-tuned"
-    return f"{METRICS[recovery.metric]} on {count(recovery.images)} test images: {steps}{end}"
+    return f"{METRICS[recovery.metric]} on {counted(recovery.images, 'test image')}: {steps}{end}"
 
 
 def recovery_words(recovery: Recovery) -> str:
@@ -27,7 +28,7 @@ def recovery_words(recovery: Recovery) -> str:
     if recovery.finetuned is None:
         steps += " The network was not fine-tuned."
     what = _heading(recovery)
-    return f"{what} on {count(recovery.images)} test images, the same at each step, in PyTorch and float32. {steps}"
+    return f"{what} on {counted(recovery.images, 'test image')}, the same at each step, in PyTorch and float32. {steps}"
 
 
 def recovery_table(recovery: Recovery) -> Table:

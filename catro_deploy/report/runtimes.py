@@ -2,7 +2,8 @@
 
 from catro_deploy.records import RuntimeRow, Runtimes
 from catro_deploy.report.tables import Table
-from catro_deploy.report.wording import count, duration, percent, ratios
+from catro_deploy.report.wording import duration, percent, ratios
+from catro_deploy.units import counted
 
 __all__ = ["runtimes_table", "runtimes_words"]
 
@@ -22,7 +23,7 @@ def runtimes_table(found: Runtimes) -> Table:
 def runtimes_words(found: Runtimes) -> str:
     """How the runtimes were measured, the fastest and its files, and the missing ones."""
     best = found.rows[found.fastest]
-    images = f"; accuracy on {count(found.test_images)} test images" if best.accuracy is not None else ""
+    images = f"; accuracy on {counted(found.test_images, 'test image')}" if best.accuracy is not None else ""
     text = (
         f"All were measured in one process on the device, interleaved{images}. The pruned network has its smallest "
         f"median in {best.precision} by {best.runtime}, from {' and '.join(best.files)}."

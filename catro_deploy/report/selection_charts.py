@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from catro_deploy.records.figures import GroupFigures
 from catro_deploy.report import svg
-from catro_deploy.report.wording import count
+from catro_deploy.units import counted
 
 __all__ = ["kept_chart", "path_chart"]
 
@@ -28,12 +28,12 @@ def path_chart(path: Sequence[tuple[str, int]], groups: Sequence[GroupFigures]) 
             left = axis.place(start)
             drawn.append(svg.rect(left, TALL / 2 - tall, axis.place(end) - left, tall, "bar pruned", hint=hint))
         parts.append(svg.row(number, drawn))
-    last, words = path[-1][0], f"{count(len(path))} iterations"
+    last, words = path[-1][0], counted(len(path), "iteration")
     caption = (
         f"Algorithm 2: in each of {words} one group grows, the one with the largest gain for its cost. From "
         "its first growth on, the height is its width as a share of the final width, which is at the right."
     )
-    description = f"{words} over {count(len(shown))} groups, the last in {last}."
+    description = f"{words} over {counted(len(shown), 'group')}, the last in {last}."
     return svg.figure("Search path", description, parts, f"--rows:{len(shown)}", "rows", caption)
 
 

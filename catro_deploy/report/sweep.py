@@ -11,6 +11,7 @@ from catro_deploy.report.rendering import render
 from catro_deploy.report.shipping import kilobytes
 from catro_deploy.report.tables import Table
 from catro_deploy.report.wording import change_interval, loss_words, minus, ms, percent, points
+from catro_deploy.units import counted
 
 __all__ = ["cells_table", "figure_words", "sweep_page", "sweep_words"]
 
@@ -27,8 +28,7 @@ def sweep_words(sweep: SweepRecord) -> str:
     parts += [f"{of['not measured']} not measured"] if of["not measured"] else []
     parts += [f"{of['FAILED']} failed"] if of["FAILED"] else []
     parts += [f"{left} not finished"] if left else []
-    cells = "1 cell" if len(sweep.cells) == 1 else f"{len(sweep.cells)} cells"
-    return f"{cells}: {', '.join(parts)}."
+    return f"{counted(len(sweep.cells), 'cell')}: {', '.join(parts)}."
 
 
 def cells_table(sweep: SweepRecord) -> Table:

@@ -5,7 +5,8 @@ from itertools import compress
 from catro_deploy.records import Variant, Variants
 from catro_deploy.records.variants import BUDGET, STEPS, TARGET
 from catro_deploy.report.tables import Table
-from catro_deploy.report.wording import count, nats, percent
+from catro_deploy.report.wording import nats, percent
+from catro_deploy.units import counted
 
 __all__ = ["dominating", "variants_line", "variants_table", "variants_words"]
 
@@ -55,18 +56,19 @@ def variants_words(found: Variants) -> str:
     """What the figures mean, and how to take another variant."""
     several = any(BUDGET in one.changes and TARGET not in one.changes for one in found.variants)
     text = (
-        f"{count(len(found.variants))} variants were pruned to "
-        f"{'their budgets' if several else 'the budget'} by measurement, in {found.minutes:.0f} min. Their divergence "
+        f"{counted(len(found.variants), 'variant was', 'variants were')} pruned to "
+        f"{'their budgets' if several else 'the budget'} by measurement, in {found.minutes:.0f} min. The divergence "
         "from the original's outputs (KL, in nats, at the best common scale of the logits) is shown untrained and "
         "after each step of training; only the best of each step continue. Agreement and accuracy are those after "
-        f"the last step. All are on {count(found.validation_images)} validation images; the test images were not used. "
-        "The one taken was then fine-tuned in full: the rest of this report is about it. To continue with another: "
-        "--take and its number."
+        f"the last step. All are on {counted(found.validation_images, 'validation image')}; the test images were not "
+        "used. The one taken was then fine-tuned in full: the rest of this report is about it. To continue with "
+        "another: --take and its number."
     )
     if found.screened:
         text += (
-            f" {count(found.screened)} variants were screened before, in floating point, by predicted latency and a "
-            "reconstruction from a few training images; those that were then expected to be nearest were pruned."
+            f" {counted(found.screened, 'variant was', 'variants were')} screened before, in floating point, by "
+            "predicted latency and a reconstruction from a few training images; those that were then expected to be "
+            "nearest were pruned."
         )
     if several:
         text += (

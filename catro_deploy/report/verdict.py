@@ -7,7 +7,6 @@ from catro_deploy.records.report import Report
 from catro_deploy.report.budgets import missed_list, other_budgets
 from catro_deploy.report.wording import (
     change_interval,
-    count,
     distinguished,
     duration,
     percent,
@@ -16,6 +15,7 @@ from catro_deploy.report.wording import (
     share_interval,
 )
 from catro_deploy.statistics.guessing import is_no_better_than_guessing
+from catro_deploy.units import counted
 
 __all__ = ["OUTCOMES", "budget_words", "invalid_original", "prediction_word", "validity", "verdict"]
 
@@ -127,9 +127,9 @@ def _accuracy(report: Report) -> str:
         return f"validation accuracy {before}{percent(found)}{interval} {trained} fine-tuning"
     drop = report.accuracy_drop_points
     if report.agreement and drop is None:
-        images = count(report.verification.test_images)
+        images = counted(report.verification.test_images, "test image")
         same = percent(report.agreement.share)
-        return f"same prediction as the original on {same} of {images} test images without labels (accuracy not known)"
+        return f"same prediction as the original on {same} of {images} without labels (accuracy not known)"
     old, new = report.original.accuracy, report.pruned.accuracy
     changed = report.accuracy_change_ci95
     if drop == 0:

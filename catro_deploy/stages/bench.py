@@ -33,6 +33,7 @@ from catro_deploy.transports.bundle import Errand
 from catro_deploy.transports.execution import Use, bench_job, use_of
 from catro_deploy.transports.reach import require_reachable
 from catro_deploy.transports.sides import sides_of
+from catro_deploy.units import counted
 
 __all__ = ["bench", "bench_errand", "measured"]
 
@@ -88,7 +89,7 @@ def _again(settings: Settings, run: RunFolder) -> str:
     more = set(kept or ()).difference(load_int8_recipe(settings.quantize.recipe).keep)
     if not more:
         return AGAIN
-    which = "1 layer stays" if len(more) == 1 else f"{len(more)} layers stay"
+    which = counted(len(more), "layer stays", "layers stay")
     return (
         f"In int8 {which} in floating point to keep the accuracy, which the predicted latency did not include. To "
         f"prune with that included: catro-deploy run --recipe {run.calibration}; or train for int8: --qat-epochs 2"

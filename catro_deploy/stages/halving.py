@@ -37,6 +37,7 @@ from catro_deploy.stages.prune import prune
 from catro_deploy.stages.screening import Screening
 from catro_deploy.stages.trials import trial_folder
 from catro_deploy.stages.ways import PRECISION, Available, ways, with_branches_removed, with_budget
+from catro_deploy.units import counted
 
 __all__ = ["Ended", "Halving"]
 
@@ -140,7 +141,8 @@ class Halving:
             self._tried.append(tried)
             self._progress.note(f"variant {count} of {count + len(todo)}: {tried.name}: {_outcome(tried)}{equal}")
         if todo:
-            self._progress.note(f"{len(todo)} variants were not pruned: allow more time with --search-minutes")
+            left = counted(len(todo), "variant was", "variants were")
+            self._progress.note(f"{left} not pruned: allow more time with --search-minutes")
         return len(todo)
 
     def _is_time_to_screen(self, todo: Sequence[Changes]) -> bool:

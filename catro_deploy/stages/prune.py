@@ -25,6 +25,7 @@ from catro_deploy.stages.first_look import first_look
 from catro_deploy.stages.original import Original, open_original
 from catro_deploy.stages.trials import trial_folder
 from catro_deploy.training.normalised import NormalisedBatches
+from catro_deploy.units import counted
 
 __all__ = ["labelled_batches", "prune", "pruning_batches", "unlabelled_batches", "write_pruning"]
 
@@ -104,8 +105,8 @@ def labelled_batches(
         mine = np.flatnonzero(split.labels == label)
         if len(mine) < 2:
             raise DataError(
-                f"The class {name} has {len(mine)} image(s) for training, those held out for validation not counted; "
-                "scatter within a class needs at least 2.",
+                f"The class {name} has {counted(len(mine), 'image')} for training, those held out for validation not "
+                "counted; scatter within a class needs at least 2.",
                 "Add images of it, or leave it out of --classes.",
             )
         drawn = np.sort(generator.permutation(mine)[:per_class])

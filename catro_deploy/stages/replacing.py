@@ -12,6 +12,7 @@ from catro_deploy.stages.applicable import applicable
 from catro_deploy.stages.decided import as_decided
 from catro_deploy.stages.table import Stage
 from catro_deploy.toml import parse_toml, read_toml, toml_differences
+from catro_deploy.units import counted
 
 __all__ = ["Replacement", "are_done", "replacement", "sibling_folder"]
 
@@ -38,7 +39,7 @@ class Replacement:
         yield f"replacing earlier results in {run.path}: {', '.join(files)}"
         yield from (f"  {change}" for change in self.changes[:SHOWN_CHANGES])
         if len(self.changes) > SHOWN_CHANGES:
-            yield f"  and {len(self.changes) - SHOWN_CHANGES} more settings"
+            yield f"  and {counted(len(self.changes) - SHOWN_CHANGES, 'more setting')}"
         if not self.changes:
             yield f"  because {'of --force' if force else OTHER_CAUSES}"
         if self.outdated:

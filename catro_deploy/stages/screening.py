@@ -22,6 +22,7 @@ from catro_deploy.settings import Settings
 from catro_deploy.stages.original import open_original
 from catro_deploy.stages.prune import pruning_batches
 from catro_deploy.stages.ways import CRITERION, PRECISION, WORTH, with_branches_removed
+from catro_deploy.units import counted
 
 __all__ = ["Screening"]
 
@@ -77,7 +78,7 @@ class Screening:
                 found = self._without_branches(changes) or _screened(changes, *variant_of(changes), measure)
                 self.found.append(found)
                 task.advance()
-        progress.note(f"screened {len(self.found)} of {len(variants)} variants in {self.seconds:.0f} s")
+        progress.note(f"screened {len(self.found)} of {counted(len(variants), 'variant')} in {self.seconds:.0f} s")
 
     def _measure(self) -> Measure:
         """The function that screens settings; the images are read once."""

@@ -17,6 +17,7 @@ from catro_deploy.settings.section import IMAGENET, UNLABELLED
 from catro_deploy.stages.images import classes_with_images, open_images_of
 from catro_deploy.stages.pretrained import with_preprocessing
 from catro_deploy.stages.sizes import sized
+from catro_deploy.units import counted
 
 __all__ = ["Start", "start_from"]
 
@@ -59,7 +60,8 @@ def start_from(model: str, checkpoint: Path | None, weights: str | None, root: P
         found = [dataset.classes[index] for index in classes_with_images(dataset)]
         more = f" and {len(found) - NAMES_SHOWN} more" if len(found) > NAMES_SHOWN else ""
         of_all = f" of the network's {len(dataset.classes)}" if len(found) < len(dataset.classes) else ""
-        start.assumed.append(f"{len(found)} classes{of_all} are wanted: {', '.join(found[:NAMES_SHOWN])}{more}.")
+        number, verb = counted(len(found), "class", "classes"), "is" if len(found) == 1 else "are"
+        start.assumed.append(f"{number}{of_all} {verb} wanted: {', '.join(found[:NAMES_SHOWN])}{more}.")
     how = "" if settings.data.resize is None else f" ({resizing_words(settings.data.resize)})"
     start.assumed.append(f"The network gets images of {height}x{width}{how}.")
     if start.mirrors:

@@ -20,6 +20,7 @@ from catro_deploy.stages.held_out import HeldOut, held_out_of
 from catro_deploy.stages.original import open_original
 from catro_deploy.stages.other_runtimes import other_runtimes
 from catro_deploy.stages.ways import Available, smaller_sizes, with_budget
+from catro_deploy.units import counted
 
 __all__ = ["variants"]
 
@@ -104,7 +105,7 @@ def _missed(own: str, best: Sequence[Variant], tried: int) -> MissedError:
     """The error for a budget ``own`` that no network meets; ``best`` are the best variants of all budgets."""
     met = [one.changes[BUDGET] for one in best if one.kl_nats]
     several = ", ".join([own, *(one.changes[BUDGET] for one in best[1:] if not one.kl_nats)])
-    problem = f"No network of {tried} variants meets the budget {several}."
+    problem = f"No network of {counted(tried, 'variant')} meets the budget {several}."
     if not met:
         return MissedError(problem, "Allow more (--budget), or run without --search to see what stays.")
     return MissedError(

@@ -20,6 +20,7 @@ from catro_deploy.sweep.matrix import Combination, Matrix, group_name
 from catro_deploy.sweep.steps import STEPS
 from catro_deploy.toml import parse_toml, read_toml, toml_differences
 from catro_deploy.transports.registry import find_device, load_devices
+from catro_deploy.units import counted
 
 __all__ = ["Cell", "Load", "changed_cells", "make_cells", "require_unchanged"]
 
@@ -199,7 +200,7 @@ def require_unchanged(cells: Sequence[Cell], folder: Path) -> None:
     names = [*changed]
     lines = list(dict.fromkeys(line for one in changed.values() for line in one))
     shown = [f"  {line}" for line in lines[:SHOWN_CHANGES]]
-    more = [f"  and {len(lines) - SHOWN_CHANGES} more settings"] if len(lines) > SHOWN_CHANGES else []
+    more = [f"  and {counted(len(lines) - SHOWN_CHANGES, 'more setting')}"] if len(lines) > SHOWN_CHANGES else []
     rest = f" and {len(names) - SHOWN_CELLS} more" if len(names) > SHOWN_CELLS else ""
     begun = f"{', '.join(names[:SHOWN_CELLS])}{rest} in {folder} {'was' if len(names) == 1 else 'were'} begun"
     raise SettingsError(

@@ -14,6 +14,7 @@ from catro_deploy.errors import SettingsError
 from catro_deploy.sweep.cells import Cell
 from catro_deploy.sweep.engine import Job
 from catro_deploy.sweep.orders import Event, running
+from catro_deploy.units import counted
 
 __all__ = ["LocalEngine", "available_bytes", "local_engine"]
 
@@ -94,7 +95,7 @@ def local_engine(cells: Sequence[Cell], cpus: int | None, gpus: float | None) ->
     cores = len(os.sched_getaffinity(0))
     if cpus is not None and cpus > cores:
         raise SettingsError(
-            f"A cell is to use {cpus} cores, but this machine has {cores}.", f"Ask for {cores} or fewer."
+            f"A cell is to use {counted(cpus, 'core')}, but this machine has {cores}.", f"Ask for {cores} or fewer."
         )
     each = cpus or min(CPUS, cores)
     slots = _gpu_slots(1.0 if gpus is None else gpus) if _on_gpu(cells) else []

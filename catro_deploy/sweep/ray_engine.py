@@ -35,6 +35,7 @@ from catro_deploy.sweep.cells import Cell
 from catro_deploy.sweep.engine import LOST, Job
 from catro_deploy.sweep.orders import Event, Order, running
 from catro_deploy.sweep.steps import STEPS, Needs, needs_of
+from catro_deploy.units import counted
 
 __all__ = ["RayEngine", "ray_engine", "resource_of"]
 
@@ -80,8 +81,8 @@ def ray_engine(
     each_gpus = (1.0 if gpus is None else gpus) if most_gpus and any(needs.gpu for needs in wanted) else 0.0
     if each > most_cpus or each_gpus > most_gpus:
         raise SettingsError(
-            f"A cell asks for {each} cores and {each_gpus:g} GPUs, but the largest machine of the cluster has "
-            f"{most_cpus:g} and {most_gpus:g}.",
+            f"A cell asks for {counted(each, 'core')} and {each_gpus:g} GPUs, but the largest machine of the cluster "
+            f"has {most_cpus:g} and {most_gpus:g}.",
             "Ask for less: --cpus, --gpus.",
         )
     found = _looked_at(ray, nodes, cells)
@@ -129,8 +130,8 @@ def _node_of(device: str, nodes: Sequence[Node]) -> Node:
         )
     if total != 1:
         raise SettingsError(
-            f"The Ray cluster offers {name} {total:g} times, on {len(offering)} machine(s): cells would measure "
-            "on it at the same time.",
+            f"The Ray cluster offers {name} {total:g} times, on {counted(len(offering), 'machine')}: cells would "
+            "measure on it at the same time.",
             f"Offer it once: {START % name}",
         )
     return offering[0]

@@ -17,6 +17,7 @@ from catro_deploy.sweep.cells import Cell, Load, make_cells, require_unchanged
 from catro_deploy.sweep.driver import CellState, Watcher, run_cells
 from catro_deploy.sweep.engine import Engine
 from catro_deploy.sweep.matrix import Matrix
+from catro_deploy.units import counted
 
 __all__ = ["SweepFolder", "read_sweep", "sweep"]
 
@@ -103,7 +104,7 @@ def _note_differences(
         progress.note(f"no longer in the sweep, their folders are kept: {', '.join(gone)}")
     if earlier and new:
         progress.note(f"new in the sweep: {', '.join(new)}")
-    progress.note(f"{len(cells)} cell{'' if len(cells) == 1 else 's'} in {folder.path}")
+    progress.note(f"{counted(len(cells), 'cell')} in {folder.path}")
 
 
 class _Recorder:
@@ -160,12 +161,10 @@ def _outcome(states: Sequence[CellState], folder: SweepFolder) -> CatroError | N
         hint = first.hint if first and all(state.problems == failed[0].problems for state in failed) else ""
         lines = [f"{state.cell.name}: {' '.join(state.problems)}" for state in failed]
         again = f"{hint} Run the sweep again: what is finished is kept. The logs are in {folder.path / 'logs'}."
-        return FaultError("\n".join([f"{_cells(len(failed))} of {len(states)} failed.", *lines]), again.strip())
+        return FaultError(
+            "\n".join([f"{counted(len(failed), 'cell')} of {len(states)} failed.", *lines]), again.strip()
+        )
     if missed:
         names = ", ".join(state.cell.name for state in missed)
-        return MissedError(f"{_cells(len(missed))} of {len(states)} missed a requirement: {names}.")
+        return MissedError(f"{counted(len(missed), 'cell')} of {len(states)} missed a requirement: {names}.")
     return None
-
-
-def _cells(count: int) -> str:
-    return "1 cell" if count == 1 else f"{count} cells"

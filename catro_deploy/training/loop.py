@@ -34,6 +34,7 @@ from catro_deploy.training.steps import step_lines
 from catro_deploy.training.striding import striding_first
 from catro_deploy.training.trainable import frozen_words
 from catro_deploy.training.world import ALONE, World
+from catro_deploy.units import counted
 
 __all__ = ["Training", "enough_memory"]
 
@@ -124,7 +125,9 @@ class Training:
         probe = probe_learning_rates(self.stepper, self.batches, self.highest_rate, size, self.world, progress)
         self.highest_rate = probe.chosen
         tried = ", ".join(f"{rate:.2g}" for rate in probe.learning_rates)
-        progress.note(f"learning rate {probe.chosen:.2g}: chosen from {tried}, tried for {probe.steps} steps each")
+        progress.note(
+            f"learning rate {probe.chosen:.2g}: chosen from {tried}, tried for {counted(probe.steps, 'step')} each"
+        )
         return probe
 
     def _validated(self, network: nn.Module) -> float | None:
@@ -163,7 +166,9 @@ class Training:
                 self._prepare_forward(done + 1, progress)
             for epoch in range(done + 1, epochs + 1):
                 if self._is_on_a_plateau:
-                    progress.note(f"no better validation accuracy for {self.settings.patience} epochs: stopping early")
+                    progress.note(
+                        f"no better validation accuracy for {counted(self.settings.patience, 'epoch')}: stopping early"
+                    )
                     break
                 began = time.monotonic() - self._partial.seconds
                 loss = self._train_epoch(epoch, task, path)

@@ -34,7 +34,7 @@ def test_the_plan_records_how_widths_were_chosen():
     assert len(plan.rounds) == 2
     assert plan.warnings == (
         "The profile is old.",
-        "The predicted times of 2 layer(s) are estimates: there is no measurement at their widths.",
+        "The predicted times of 2 layers are estimates: there is no measurement at their widths.",
         "Closed loop, round 2: The machine was busy.",
     )
     before, after = ({name: pair[place] for name, pair in plan.by_layer.items()} for place in (0, 1))

@@ -21,6 +21,11 @@ def test_the_line_names_what_was_found_and_what_it_cost():
     )
 
 
+def test_one_budget_is_not_a_plural():
+    (chosen,) = [one for one in make_search().front if one.budget == make_search().budget]
+    assert front_words(make_search(front=(chosen,))).startswith("1 budget was tried for the smallest latency")
+
+
 def test_the_table_holds_every_budget():
     rows = front_table(make_search()).rows
     assert rows[0] == ("0.1x", "no network meets it", "", "", "", "no")

@@ -148,7 +148,7 @@ def test_of_many_layers_the_longest_are_drawn_and_the_rest_is_counted():
     drawn = section(page(make_timed_plan(latency=make_latency(by_layer=layers))), "Time by layer")
 
     # The last eight took 68 + 67 + ... + 61 = 516 us.
-    assert "8 layers with less time, together 516 → 80.0, are not drawn." in drawn
+    assert "8 layers with less time are not drawn: 516 → 80.0 microseconds." in drawn
 
 
 def test_errors_of_the_cost_model_are_shown_with_their_source():

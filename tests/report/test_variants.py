@@ -48,6 +48,13 @@ def test_another_one_can_be_taken():
     assert variants_line(make_variants(), 2) == "variant 2 of 4: as set; divergence 0.1 nats"
 
 
+def test_one_variant_is_not_a_plural():
+    words = variants_words(make_variants(variants=make_variants().variants[:1], screened=1))
+    assert words.startswith("1 variant was pruned to the budget")
+    assert "1 variant was screened before" in words
+    assert words.count("variants") == 0
+
+
 def test_variants_that_were_left_out_are_counted():
     assert "--search-minutes" not in variants_words(make_variants())
     assert "--search-minutes): 5 more" in variants_words(make_variants(left_out=5))

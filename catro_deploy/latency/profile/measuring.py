@@ -36,6 +36,7 @@ from catro_deploy.resources import profiles_folder
 from catro_deploy.runs.holding import hold
 from catro_deploy.transports import run_job
 from catro_deploy.transports.execution import Use
+from catro_deploy.units import counted
 
 __all__ = ["find_profile", "measure_profile"]
 
@@ -185,7 +186,7 @@ class _Measuring:
             again = sorted(noisy[: int(MOST_AGAIN * len(networks))])
             if not again or self.log.seconds > protocol.limit_s:
                 break
-            title = f"Timing {len(again)} networks again"
+            title = f"Timing {counted(len(again), 'network')} again"
             some = {place for place, i in enumerate(again) if i in whole}
             repeated = self._samples(f"again {attempt}", [networks[i] for i in again], some, title)
             both = self._timed([*samples, *repeated])[len(samples) :]

@@ -69,6 +69,6 @@ def test_networks_that_a_burst_hit_are_timed_again_until_they_agree(monkeypatch)
     profile = measure_profile(tiny_network(), SHAPE, USE, STRICT, progress)
     assert [title for title, _, _ in progress.bars if "again" in title] == [
         "Timing 2 networks again",
-        "Timing 1 networks again",
+        "Timing 1 network again",
     ]
     assert profile.disagreement == pytest.approx(0)
