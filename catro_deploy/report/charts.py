@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 
 from catro_deploy.records import Finetune
-from catro_deploy.records.figures import ClassFigures, GroupFigures, Histogram, Latency
+from catro_deploy.records.figures import ClassFigures, GroupFigures, Histogram, Latency, Pair
 from catro_deploy.report import svg
 from catro_deploy.report.finetuning import finetuning_words
 from catro_deploy.report.wording import count, minus, ms, percent, points
@@ -20,6 +20,7 @@ def latency_chart(histogram: Histogram, latencies: tuple[Latency, Latency]) -> s
     height, gap = 84.0, 34.0
     bottom = 2 * (height + gap)
     parts = [*svg.grid(axis), svg.text(100, "100%", "ms", "tick end", dy=34)]
+    unseen = []
     both = (("original", histogram.original), ("pruned", histogram.pruned))
     for row, ((name, counts), latency) in enumerate(zip(both, latencies, strict=True)):
         base = (row + 1) * (height + gap)
@@ -29,15 +30,25 @@ def latency_chart(histogram: Histogram, latencies: tuple[Latency, Latency]) -> s
         parts += _bars(counts, base, height, name)
         for mark, time in marks.items():
             place = axis.place(time)
-            parts.append(svg.line(place, base - height - 4, place, base, f"mark {mark}"))
-    beyond = histogram.beyond.original + histogram.beyond.pruned
+            if time <= high:
+                parts.append(svg.line(place, base - height - 4, place, base, f"mark {mark}"))
+        unseen += [f"{mark} of the {name}" for mark, time in marks.items() if time > high]
     caption = (
         "Time of one call against the share of calls, each network scaled to its own peak. Marks: p50 solid, p90 "
         f"dashed, p99 dotted. The axis starts at {'0' if low == 0 else f'{ms(low)} ms, not at 0'}"
-        + (f"; {counted(beyond, 'slower call is', 'slower calls are')} beyond its end." if beyond else ".")
+        f"{_beyond(histogram.beyond, unseen)}."
     )
     description = f"original: median {ms(latencies[0].p50)} ms; pruned: median {ms(latencies[1].p50)} ms"
     return svg.figure("Distribution of latency", description, parts, f"height:{bottom:g}px", "full", caption)
+
+
+def _beyond(calls: Pair, marks: Sequence[str]) -> str:
+    """The calls and marks that are not drawn, since they are beyond the end of the axis; empty if there are none."""
+    slower = calls.original + calls.pruned
+    if not slower:
+        return ""
+    also = f", and so {'is' if len(marks) == 1 else 'are'} {' and '.join(marks)}" if marks else ""
+    return f"; {counted(slower, 'slower call is', 'slower calls are')} beyond its end{also}"
 
 
 def _bars(counts: Sequence[int], base: float, height: float, style: str) -> list[str]:

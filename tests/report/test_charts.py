@@ -2,8 +2,8 @@
 
 import pytest
 
-from catro_deploy.records.figures import ClassFigures
-from catro_deploy.report.charts import accuracy_chart
+from catro_deploy.records.figures import ClassFigures, Histogram, Latency, Pair
+from catro_deploy.report.charts import accuracy_chart, latency_chart
 from tests.report.pages import Page
 
 
@@ -17,3 +17,22 @@ def test_of_very_many_classes_those_that_lost_most_are_drawn(count, drawn, said)
     assert ("class 0" in words) == (count == 50)
     assert (f"The 50 of {count:,} classes that lost most. " in words) == said
     assert "The smallest class has 10 images" in words  # of all
+
+
+@pytest.mark.parametrize(
+    ("p99_ms", "slower", "words"),
+    [
+        ((0.9, 0.6), 0, "The axis starts at 0."),
+        ((0.9, 0.6), 1, "; 1 slower call is beyond its end."),
+        ((1.7, 0.6), 4, "; 4 slower calls are beyond its end, and so is p99 of the original."),
+        ((1.7, 1.2), 40, "; 40 slower calls are beyond its end, and so are p99 of the original and p99 of the pruned."),
+    ],
+)
+def test_marks_beyond_the_axis_are_named_and_not_drawn(p99_ms, slower, words):
+    histogram = Histogram(0.0, 1.0, (0, 9, 1), (9, 0, 1), Pair(slower, 0))
+    times = [Latency(p50=ms / 2, p90=ms / 1.9, p99=ms, mean=ms / 2) for ms in p99_ms]
+
+    chart = Page(latency_chart(histogram, (times[0], times[1])))
+
+    assert words in "".join(chart.texts)
+    assert len(chart.styled("line", "mark")) == 6 - sum(ms > 1 for ms in p99_ms)
