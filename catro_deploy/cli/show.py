@@ -262,7 +262,8 @@ def show_report(report: Report, run: RunFolder) -> Shown:
         table.add_row(name.lower().replace("ci", "CI"), *intervals)
     for name, pair in percentiles(*report.latencies).items() if report.latencies else ():
         if name != "mean":
-            table.add_row(f"{name} ms", *map(ms, pair), _times(*pair))
+            interval = report.speedup.ci95 if report.speedup and name == "p50" else ()
+            table.add_row(f"{name} ms", *map(ms, pair), _times(*pair, *interval))
     if (latency := report.latency_plan) and not report.latencies:
         pair = latency.original_us, latency.predicted_us
         table.add_row(f"latency, {prediction_word(latency)}", *map(duration, pair), _times(*pair))
@@ -303,5 +304,6 @@ def _accuracy(report: Report) -> tuple[str, str, str, str]:
     return name, percent(original), percent(found), f"{points((found - original) * 100)} points"
 
 
-def _times(before: float, after: float) -> str:
-    return f"{ratios(before / after)[0]}x"
+def _times(before: float, after: float, *interval: float) -> str:
+    """The ratio with as many decimals as the verdict, where it is shown with its ``interval``."""
+    return f"{ratios(before / after, *interval)[0]}x"

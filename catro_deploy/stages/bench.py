@@ -20,6 +20,7 @@ from catro_deploy.progress import Progress
 from catro_deploy.records import Bench, LatencyPlan, Plan, Precision, Quantize, Speedup
 from catro_deploy.report.budgets import budget_figures, missed_words
 from catro_deploy.report.latency import budget_used
+from catro_deploy.report.verdict import budget_words
 from catro_deploy.report.wording import ratios
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
@@ -110,7 +111,8 @@ def _require_met(plan: Plan, record: Bench, where: str, run: RunFolder, again: s
         )
     used = budget_used(plan, record)
     if used.unit != "flops" and used.outcome == "missed":
-        raise MissedError(f"The budget {plan.budget} is not met{where}: {used.used:.4g} {used.unit} measured.", again)
+        measured = budget_words(used, used.used)
+        raise MissedError(f"The budget {plan.budget} is not met{where}: {measured} measured.", again)
 
 
 def _undisturbed(

@@ -14,7 +14,7 @@ from catro_deploy.errors import MissedError
 from catro_deploy.progress import Progress
 from catro_deploy.records import Candidate, Precision, Quantize
 from catro_deploy.report.agreement import METRICS, metric_words
-from catro_deploy.report.wording import nats
+from catro_deploy.report.wording import nats, ratios
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
 from catro_deploy.runs.records import save
@@ -105,7 +105,7 @@ def decide(
             lost[name] = _too_much_lost(one, basis, limits)
         elif one.speedup.ci95[0] <= mine.speedup.ci95[1]:
             longer = mine.speedup.median / one.speedup.median
-            times = f"{longer:.2f} times as long as {own}"
+            times = f"{ratios(longer)[0]} times as long as {own}"
             overlap = one.speedup.ci95[1] >= mine.speedup.ci95[0]
             lost[name] = f"{NOT_FASTER} ({times}, within the noise)" if overlap else f"it takes {times}"
     left = [name for name in candidates if name != own and name not in lost]
@@ -113,7 +113,7 @@ def decide(
     for name in [*left, own]:
         if name != best:
             longer = candidates[best].speedup.median / candidates[name].speedup.median
-            lost[name] = f"it takes {longer:.2f} times as long as {best}"
+            lost[name] = f"it takes {ratios(longer)[0]} times as long as {best}"
     return best, lost
 
 

@@ -48,6 +48,13 @@ def test_a_plan_says_what_reconstruction_gave_back():
     assert shown[-1].startswith("reconstructed: KL from the original's outputs 1.25 nats -> 0.0625 nats")
 
 
+def test_the_speedup_has_the_same_digits_in_the_table_and_the_verdict():
+    shown = lines("report", make_report(make_plan(), make_verify(), make_bench(1.0052, 1.0038, 1.0061)))
+    (row,) = [line for line in shown if line.startswith("p50 ms")]
+    assert row.endswith(" 1.005x")
+    assert any(line.startswith("1.005x faster (95% CI 1.004 to 1.006)") for line in shown)
+
+
 @pytest.mark.parametrize("stage", ["verify", "report"])
 def test_each_step_is_reported_in_one_line(stage):
     verify = make_verify(recovery=make_recovery())
