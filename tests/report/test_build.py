@@ -129,13 +129,14 @@ def test_histogram_leaves_out_the_slowest_of_many_calls_and_says_how_many():
 @pytest.mark.parametrize("calls", [10, 100, 1000])
 def test_histogram_is_not_squeezed_by_few_slow_calls(calls):
     usual = [900.0 + 100 * call / calls for call in range(calls)]
-    slow = make_samples([*usual[: -calls // 20 or -1], *[9000.0] * max(1, calls // 20)])
+    disturbed = max(1, calls // 7)
+    slow = make_samples([*usual[:-disturbed], *[9000.0] * disturbed])
     bench = make_bench(original=slow, pruned=make_samples([us / 2 for us in usual]))
 
     histogram = make_report(make_plan(), make_verify(), bench).latency_histogram
 
-    assert histogram.beyond == Pair(original=max(1, calls // 20), pruned=0)
-    assert 1 < histogram.high_ms < 2.2
+    assert histogram.beyond == Pair(original=disturbed, pruned=0)
+    assert 1 < histogram.high_ms < 2.8
 
 
 def test_histogram_of_calls_that_all_took_the_same_time():
