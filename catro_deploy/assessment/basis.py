@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from catro_deploy.data.base import is_unlabelled
 from catro_deploy.records import Decision, Metric
-from catro_deploy.report.wording import loss_words
+from catro_deploy.report.wording import loss_words, one_image_words
 from catro_deploy.statistics.agreement import accuracy_of, predictions_of
 from catro_deploy.statistics.divergence import mean_change_cost_nats
 from catro_deploy.statistics.intervals import largest_unseen_loss, wilson
@@ -132,9 +132,8 @@ def basis_of(original: Floats, labels: NDArray[np.int64], allowed: float | None 
         return Basis("agreement", predictions, None, "the images have no labels", cost)
     accuracy = accuracy_of(original, labels)
     if cost is not None:
-        reason = (
-            f"one of {counted(len(labels), 'validation image')} is {one:.2g} points, more than the {allowed:g} allowed"
-        )
+        share = loss_words(float(f"{one:.2g}"))
+        reason = f"one of {counted(len(labels), 'validation image')} is {share}, more than the {allowed:g} allowed"
         return Basis("agreement", predictions, accuracy, reason, cost)
     if accuracy > LARGEST_HONEST_ACCURACY:
         reason = f"the original has {accuracy:.2%} of the validation images right, and was probably trained on them"
@@ -151,8 +150,7 @@ def resolution_warning(images: int, allowed: float) -> str:
     if not allowed or unseen <= allowed:
         return ""
     return (
-        f"{counted(images, 'validation image')} cannot resolve a loss of {loss_words(allowed)}: one image is "
-        f"{100 / images:.2g} points, and even if no prediction changed, the 95% interval of the loss would reach "
-        f"{unseen:.2g}. "
-        f"Hold out more images ([data] validation), or allow more (max_drop)."
+        f"{counted(images, 'validation image')} cannot resolve a loss of {loss_words(allowed)}: "
+        f"{one_image_words(images)}, and even if no prediction changed, the 95% interval of the loss would reach "
+        f"{unseen:.2g}. Hold out more images ([data] validation), or allow more (max_drop)."
     )

@@ -7,7 +7,7 @@ from catro_deploy.records import Finetune
 from catro_deploy.records.figures import ClassFigures, GroupFigures, Histogram, Latency, Pair
 from catro_deploy.report import svg
 from catro_deploy.report.finetuning import finetuning_words
-from catro_deploy.report.wording import count, minus, ms, percent, points
+from catro_deploy.report.wording import count, minus, ms, one_image_words, percent, points
 from catro_deploy.units import counted
 
 __all__ = ["accuracy_chart", "finetune_chart", "latency_chart", "widths_chart"]
@@ -87,7 +87,7 @@ def accuracy_chart(classes: Sequence[ClassFigures]) -> str:
     caption = (
         f"{some}Accuracy on the test images; at the right, the change in points. The axis runs from "
         f"{axis.format(axis.low)}% to 100%{'' if axis.low == 0 else ', not from 0'}. {escape(lost)} "
-        f"The smallest class has {counted(few.images, 'image')}, so one image is {100 / few.images:.2g} points."
+        f"The smallest class has {counted(few.images, 'image')}, so {one_image_words(few.images)}."
     )
     legend = svg.legend(("original", "original"), ("pruned", "pruned"))
     return svg.figure("Accuracy by class", lost, parts, f"--rows:{len(shown)}", "rows", caption, legend)

@@ -1,7 +1,7 @@
 """Uncertainty from few images: intervals of accuracies, and a warning if there are too few test images."""
 
 from catro_deploy.records import Verify
-from catro_deploy.report.wording import loss_words
+from catro_deploy.report.wording import loss_words, one_image_words
 from catro_deploy.statistics.intervals import largest_unseen_loss, wilson
 from catro_deploy.units import counted
 
@@ -26,6 +26,6 @@ def few_image_warnings(verify: Verify | None) -> list[str]:
         return []
     shown = f"a loss of {loss_words(allowed)}" if allowed else "a small loss"
     return [
-        f"{counted(images, 'test image')} cannot show {shown}: one image is {100 / images:.2g} points, and even if no "
+        f"{counted(images, 'test image')} cannot show {shown}: {one_image_words(images)}, and even if no "
         f"prediction changed, the 95% interval of the loss would reach {unseen:.2g}."
     ]

@@ -17,6 +17,7 @@ __all__ = [
     "minus",
     "ms",
     "nats",
+    "one_image_words",
     "percent",
     "points",
     "ratios",
@@ -52,6 +53,11 @@ def percent(fraction: float | None) -> str:
 def loss_words(points_: float) -> str:
     """An allowed loss in percentage points: ``1 point``, ``0.5 points``."""
     return f"{points_:g} point{'' if points_ == 1 else 's'}"
+
+
+def one_image_words(images: int) -> str:
+    """What one of ``images`` counts: ``one image is 0.31 points``."""
+    return f"one image is {loss_words(float(f'{100 / images:.2g}'))}"
 
 
 def points(difference: float) -> str:

@@ -64,7 +64,7 @@ def test_images_that_are_too_few_for_a_loss_are_warned_of(images, allowed, few):
 def test_the_warning_says_what_one_image_is():
     """3.8415 / (45 + 3.8415) of the images may be lost without being seen."""
     words = resolution_warning(45, 1.0)
-    assert words.startswith("45 validation images cannot resolve a loss of 1 points: one image is 2.2 points, and")
+    assert words.startswith("45 validation images cannot resolve a loss of 1 point: one image is 2.2 points, and")
     assert "would reach 7.9." in words
 
 

@@ -89,3 +89,8 @@ def test_shorten_keeps_the_distinguishing_end():
     assert wording.shorten("features.denseblock1.conv2", 12, keep="end") == "…lock1.conv2"
     assert wording.shorten("Speed limit 30", 8) == "Speed l…"
     assert wording.shorten("short", 8) == "short"
+
+
+def test_one_image_of_a_hundred_is_one_point():
+    assert wording.one_image_words(100) == "one image is 1 point"
+    assert wording.one_image_words(320) == "one image is 0.31 points"
