@@ -83,10 +83,10 @@ def verdict_on(
                 f"The {name} network's logits differ by {difference:.3g} between PyTorch and the runtime; "
                 f"verify.tolerance allows {tolerance:g}."
             )
-    drop, lost = None, 100 * (1 - agreement.share)
+    drop, lost = None, round(100 * (1 - agreement.share), 9)
     if original.runtime is not None and pruned.runtime is not None:
-        drop = lost = 100 * (original.runtime - pruned.runtime)
-    if max_drop is not None and round(lost, 9) > max_drop:
+        drop = lost = round(100 * (original.runtime - pruned.runtime), 9)
+    if max_drop is not None and lost > max_drop:
         problems.append(_too_much(lost, max_drop, agreement.accuracy_change_ci95, by_accuracy=drop is not None))
     return Verdict(original, pruned, drop, agreement, tuple(problems))
 

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from catro_deploy.records import Accuracy, ClassAgreement, PrunedAgreement
+from catro_deploy.report.wording import points
 from catro_deploy.stages.verdict import compare, compare_with_original, verdict_on
 
 SAME = PrunedAgreement(1.0, 0.0)
@@ -47,6 +48,13 @@ def test_judge(difference, drop, max_drop, problems):
     verdict = verdict_on(original, pruned, SAME, 1e-3, max_drop)
     assert len(verdict.problems) == problems
     assert verdict.accuracy_drop_points == pytest.approx(100 * drop)
+
+
+def test_the_loss_is_rounded_alike_in_the_problem_and_the_record():
+    """738 and 711 of 800 images; 100 * (0.9225 - 0.88875) is 3.3749999999999947."""
+    verdict = verdict_on(Accuracy(0.9225, 0.9225, 1.0, 0, ()), Accuracy(0.88875, 0.88875, 1.0, 0, ()), SAME, 1e-3, 1.0)
+    assert verdict.problems == ("Pruning cost 3.38 points of accuracy; verify.max_drop allows 1.",)
+    assert points(-verdict.accuracy_drop_points) == "-3.38"
 
 
 def test_without_labels_there_is_no_accuracy_to_compare():
