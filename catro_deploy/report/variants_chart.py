@@ -33,7 +33,7 @@ def variants_chart(found: Variants, number: int) -> str:
     def y(score: float) -> float:
         return TOP + HEIGHT * (1 - up.place(100 * score) / 100)
 
-    heads = ("of the original's latency, measured", "Same prediction as the original, validation images")
+    heads = ("of the original's latency, measured", "Agreement, validation images")
     parts = svg.scales(across, up, TOP, HEIGHT, heads, ("x", "%"))
     for one in drawn:
         parts += _whiskers(one, images, x, y)
