@@ -60,7 +60,7 @@ class Axis:
     def format(self, number: float) -> str:
         """The label of a tick, with the number of decimals that the step needs."""
         decimals = next((d for d in range(8) if abs(round(self.step, d) - self.step) < 1e-9), 8)
-        return f"{number:.{decimals}f}"
+        return f"{number:,.{decimals}f}"
 
 
 def foremost(entries: Sequence[Entry], key: Callable[[Entry], float]) -> Sequence[Entry]:

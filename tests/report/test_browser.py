@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from catro_deploy.records.figures import GroupFigures
+from catro_deploy.report.charts import widths_chart
 from catro_deploy.report.html import to_html
 from tests.report.made import (
     make_bench,
@@ -72,3 +74,15 @@ def test_the_page_is_painted_in_both_schemes(tmp_path, scheme):
     assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 100
     corner = pixels[5, 5].mean()
     assert corner < 60 if scheme == 0 else corner > 200
+
+
+def test_a_chart_of_many_rows_is_printed_on_one_page(tmp_path):
+    style = re.search("<style>.*</style>", many_classes(), re.DOTALL)
+    assert style
+    groups = [GroupFigures(f"layer{number}", (), 16, 8, None, None, "", ()) for number in range(62)]
+    page, pdf = tmp_path / "report.html", tmp_path / "report.pdf"
+    page.write_text(f"<!doctype html>{style[0]}<main><h2>Widths</h2>{widths_chart(groups)}</main>", encoding="utf-8")
+
+    chromium(tmp_path, page, f"--print-to-pdf={pdf}", "--no-pdf-header-footer")
+
+    assert len(re.findall(rb"/Type\s*/Page\b", pdf.read_bytes())) == 1

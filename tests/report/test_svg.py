@@ -46,3 +46,4 @@ def test_places_are_percents_and_stay_inside(number, place):
 def test_ticks_have_as_many_decimals_as_their_step():
     assert Axis(0, 1, 0.25).format(0.5) == "0.50"
     assert Axis(0, 64, 16.0).format(16.0) == "16"
+    assert Axis(0, 120_000, 20_000).format(80_000) == "80,000"
