@@ -16,6 +16,7 @@ __all__ = [
     "file_hash",
     "replacing",
     "require_regular",
+    "require_utf8",
     "text_hash",
     "write_bytes",
     "write_json",
@@ -86,6 +87,19 @@ def require_regular(path: Path) -> None:
         raise OSError(errno.EINVAL, "it is not a regular file")
 
 
+def require_utf8(path: Path, error: type[UsageError]) -> None:
+    """Check that ``path`` can be written to settings and records, which are UTF-8; file systems allow any bytes.
+
+    Raises:
+        UsageError: it cannot; raised as ``error``, the class that fits the caller.
+    """
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        shown = os.fsencode(path).decode(errors="backslashreplace")
+        raise error(f"The path {shown} is not valid UTF-8.", "Rename that file or folder.") from None
+
+
 def file_hash(path: Path) -> str:
     """SHA-256 of a file's content, in hexadecimal."""
     with path.open("rb") as file:
@@ -93,5 +107,5 @@ def file_hash(path: Path) -> str:
 
 
 def text_hash(text: str) -> str:
-    """SHA-256 of a text, in hexadecimal."""
-    return hashlib.sha256(text.encode()).hexdigest()
+    """SHA-256 of a text, in hexadecimal; it may be a path that is not valid UTF-8."""
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from catro_deploy.errors import MissedError, RunFolderError, TargetError
-from catro_deploy.files import text_hash, write_text
+from catro_deploy.files import require_utf8, text_hash, write_text
 from catro_deploy.progress import Progress
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.holding import hold
@@ -119,6 +119,7 @@ def run_stages(
         CatroError: whatever a stage raises.
     """
     missed: list[MissedError] = []
+    require_utf8(run.path, RunFolderError)
     check_before_writing(settings, names)
     with run.lock():
         table, skipped = applicable(table, names, settings, run)

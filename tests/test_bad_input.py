@@ -351,3 +351,9 @@ def test_a_pipe_in_the_place_of_settings_is_not_waited_for(tiny):
 def test_a_path_that_cannot_be_one_is_named(tiny):
     refused(command("prune", "--run", "x" * 300), 2, "x" * 300, "too long")
     refused(command("prune", "--run", "catro.toml/run"), 2, "catro.toml")
+
+
+@pytest.mark.parametrize("flag", ["--run", "--data-root", "--checkpoint"])
+def test_a_path_that_is_not_utf8_is_rejected_at_the_start(tiny, flag):
+    refused(command("prune", flag, os.fsdecode(b"caf\xe9")), 2, r"caf\xe9 is not valid UTF-8")
+    nothing_is_written(tiny)

@@ -1,6 +1,7 @@
 import errno
 import hashlib
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -8,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from catro_deploy.errors import StorageError
+from catro_deploy.errors import StorageError, UsageError
 from catro_deploy.files import (
     UNFINISHED,
     file_hash,
     replacing,
     require_regular,
+    require_utf8,
     text_hash,
     write_bytes,
     write_json,
@@ -118,3 +120,13 @@ def test_only_regular_files_and_what_is_not_there_are_opened(tmp_path):
         with pytest.raises(OSError, match="not a regular file") as caught:
             require_regular(endless)
         assert caught.value.errno == errno.EINVAL
+
+
+def test_a_path_that_is_not_utf8_is_shown_with_its_bytes():
+    require_utf8(Path("/home/jörg/日本"), UsageError)
+    with pytest.raises(UsageError, match=re.escape(r"/home/j\xf6rg is not valid UTF-8")):
+        require_utf8(Path(os.fsdecode(b"/home/j\xf6rg")), UsageError)
+
+
+def test_text_with_other_bytes_has_a_hash():
+    assert text_hash(os.fsdecode(b"\xf6")) == hashlib.sha256(b"\xf6").hexdigest()

@@ -14,6 +14,7 @@ from catro_deploy.data.intact import intact_files
 from catro_deploy.data.listing import SUFFIXES, image_files, taken
 from catro_deploy.data.sources import ImageSource
 from catro_deploy.errors import DataError
+from catro_deploy.files import require_utf8
 from catro_deploy.settings import DataSettings
 from catro_deploy.suggestions import did_you_mean
 
@@ -65,6 +66,8 @@ def _class_names(folder: Path) -> tuple[str, ...]:
             f"There are no class folders in {folder}.",
             "Put the images of each class into a separate folder.",
         )
+    for name in names:
+        require_utf8(folder / name, DataError)
     return names
 
 

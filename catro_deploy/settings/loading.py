@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import ValidationError as PydanticError
 
 from catro_deploy.errors import SettingsError
+from catro_deploy.files import require_utf8
 from catro_deploy.settings.catalog import section_model
 from catro_deploy.settings.names import read_class_names, read_labels
 from catro_deploy.settings.recipes import RECIPES
@@ -52,6 +53,8 @@ def load_settings(file: Path | None, flags: Mapping[str, Mapping[str, Any]]) -> 
         settings = Settings.model_validate(content)
     except PydanticError as error:
         raise SettingsError(_explain(error, file), "All keys with their defaults: catro-deploy init --print") from None
+    for section, key in _PATHS:
+        require_utf8(getattr(getattr(settings, section), key).absolute(), SettingsError)
     if settings.prune.worth == "measured" and not settings.prune.reconstruct:
         raise SettingsError(
             'worth = "measured" needs reconstruct = true: it measures the loss after layers have been reconstructed.',

@@ -1,3 +1,4 @@
+import os
 import re
 import shutil
 
@@ -116,3 +117,11 @@ def test_what_is_missing_is_named(tmp_path, name):
         opened(root)
     assert re.search(problem, caught.value.problem)
     assert re.search(hint, caught.value.hint)
+
+
+def test_a_class_whose_name_is_not_utf8_is_rejected(tmp_path):
+    for split in ("train", "test"):
+        fill(tmp_path / split, 10)
+        (tmp_path / split / "owl").rename(tmp_path / split / os.fsdecode(b"\xf6wl"))
+    with pytest.raises(DataError, match=re.escape(r"train/\xf6wl is not valid UTF-8")):
+        opened(tmp_path)
