@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -86,11 +88,17 @@ def as_error(event: Mapping[str, Any]) -> CatroError:
 
 @contextmanager
 def _agent(stderr: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen(agent_command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+    """Start the agent; at the end it is killed, and its temporary files are removed here, since it cannot do that."""
+    temporary, pipe = tempfile.mkdtemp(prefix="catro-deploy-agent-"), subprocess.PIPE
+    environment = {**os.environ, "TMPDIR": temporary}
+    try:
+        with subprocess.Popen(agent_command(), stdin=pipe, stdout=pipe, stderr=stderr, env=environment) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 class _Deadline:

@@ -3,6 +3,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Generator
 from dataclasses import replace
@@ -72,6 +73,18 @@ def test_leaving_early_ends_the_process(tmp_path):
     assert children() - before
     events.close()
     assert children() == before
+
+
+def test_temporary_files_of_a_killed_agent_are_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    leaving = "import json, tempfile, time; print(json.dumps({'event': tempfile.mkdtemp()}), flush=True); time.sleep(9)"
+    monkeypatch.setattr(process, "agent_command", lambda: [sys.executable, "-c", leaving])
+    events = events_of(job_for(tmp_path, original={}, pruned={}), tmp_path)
+    left = Path(next(events)["event"])
+    assert left.is_relative_to(tmp_path)
+    events.close()
+    assert not list(tmp_path.glob("*catro-deploy*"))
+    assert not left.exists()
 
 
 def test_a_file_of_the_working_folder_is_not_taken_for_a_library(tmp_path, monkeypatch):
