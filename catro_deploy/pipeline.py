@@ -57,7 +57,7 @@ def with_target_of_device(settings: Settings) -> Settings:
     device = find_device(settings.prune.device)
     if "target" not in settings.prune.model_fields_set:
         return _with_pruning(settings, target=device.target)
-    if settings.prune.target != device.target:
+    if load_target(settings.prune.target).name != device.target_name:
         raise TargetError(
             f"The device {device.name} belongs to target {device.target}, but the target is {settings.prune.target}.",
             "Leave --target out; or correct the device's target: catro-deploy device add --force",
@@ -67,7 +67,7 @@ def with_target_of_device(settings: Settings) -> Settings:
 
 def _with_only_device(settings: Settings) -> Settings:
     target = load_target(settings.prune.target)
-    fitting = [device.name for device in load_devices().values() if device.target == target.name]
+    fitting = [device.name for device in load_devices().values() if device.target_name == target.name]
     if reachable(target) or len(fitting) != 1:
         return settings
     return _with_pruning(settings, device=fitting[0])

@@ -18,6 +18,7 @@ __all__ = [
     "config_folder",
     "find",
     "folder",
+    "is_path",
     "names",
     "origin",
     "own_folder",
@@ -103,8 +104,13 @@ def origin(kind: Kind, path: Path) -> Origin:
     return "shipped" if path.parent == folder(kind) else "file"
 
 
+def is_path(name: str) -> bool:
+    """Whether ``name`` is the path of a user's file: it contains a slash or ends with ``.toml``."""
+    return "/" in name or name.endswith(".toml")
+
+
 def find(kind: Kind, name: str, error: type[UsageError] = UsageError) -> Path:
-    """The file of a known ``name``, or the file at that path if ``name`` contains a slash or ends with ``.toml``.
+    """The file of a known ``name``, or the file at that path.
 
     A user's file takes precedence over the package's of the same name.
 
@@ -112,7 +118,7 @@ def find(kind: Kind, name: str, error: type[UsageError] = UsageError) -> Path:
         UsageError: there is no such file; raised as ``error``, the class that fits the caller.
     """
     known = _files(kind)
-    if "/" in name or name.endswith(".toml"):
+    if is_path(name):
         own = Path(name)
         if not own.is_file():
             raise error(f"There is no file {own}.", f"Give the path of a TOML file, or one of: {', '.join(known)}.")

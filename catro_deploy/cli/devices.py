@@ -40,13 +40,18 @@ def add(
     force: Annotated[bool, typer.Option("--force", help="Replace a device of yours that has this name.")] = False,
 ) -> None:
     """Register a device, so that --device NAME finds it."""
+    from pathlib import Path
+
     from pydantic import ValidationError
 
+    from catro_deploy.resources import is_path
     from catro_deploy.targets import load_target
     from catro_deploy.transports.reach import require_reachable
     from catro_deploy.transports.registry import Device, add_device
 
     require_reachable(load_target(target), name, "device add")
+    if is_path(target):  # the device is also used from other folders
+        target = Path(target).absolute().as_posix()
     try:
         device = Device(name=name, ssh=ssh, target=target, python=python, folder=folder)
     except ValidationError as error:

@@ -100,7 +100,7 @@ def _measuring(target: "Target", here: bool) -> str:
     from catro_deploy.transports.reach import reachable
     from catro_deploy.transports.registry import load_devices
 
-    fitting = [device.name for device in load_devices().values() if device.target == target.name]
+    fitting = [device.name for device in load_devices().values() if device.target_name == target.name]
     places = [*(["this machine"] if here else []), *(f"your device {name}" for name in fitting)]
     if places:
         return f"on {' or '.join(places)}"

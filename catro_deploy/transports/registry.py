@@ -27,7 +27,7 @@ class Device(BaseModel):
 
     Attributes:
         ssh: its address, as the ``ssh`` command takes it: ``user@host``, or a host in ``~/.ssh/config``.
-        target: its target's name.
+        target: its target's name, or the path of the target's file.
         python: the interpreter there: 3.8 or later, with numpy and the target's runtime.
         folder: where the agent keeps files there; relative to the home of the user who logs in.
     """
@@ -39,6 +39,11 @@ class Device(BaseModel):
     target: str = Field(min_length=1)
     python: str = Field("python3", min_length=1)
     folder: str = Field(".cache/catro-deploy", min_length=1)
+
+    @property
+    def target_name(self) -> str:
+        """The name of its target, also if ``target`` is the path of a file."""
+        return Path(self.target).name.removesuffix(".toml")
 
 
 def load_devices() -> dict[str, Device]:

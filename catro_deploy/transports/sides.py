@@ -107,9 +107,9 @@ def _precision(entry: str, asked: str | None, target: Target, settings: Settings
 def _device(asked: str | None, target: Target) -> str:
     """The named device, or the only device of a target that is not this machine."""
     if asked is None:
-        fitting = [device.name for device in load_devices().values() if device.target == target.name]
+        fitting = [device.name for device in load_devices().values() if device.target_name == target.name]
         return HERE if reachable(target) or len(fitting) != 1 else fitting[0]
-    if find_device(asked).target != target.name:
+    if find_device(asked).target_name != target.name:
         raise TargetError(
             f"The device {asked} belongs to target {find_device(asked).target}, but the target is {target.name}.",
             f"Write {find_device(asked).target}@{asked}.",

@@ -11,7 +11,11 @@ import sys
 
 import pytest
 
+from catro_deploy import pipeline
 from catro_deploy.files import file_hash
+from catro_deploy.settings import PruneSettings, Settings
+from catro_deploy.targets import load_target
+from catro_deploy.transports.sides import sides_of
 from tests.cli.conftest import document
 from tests.tiny import command, exit_code_of
 from tests.transports.sshd import MISSING, script, serving
@@ -76,6 +80,22 @@ def test_a_device_is_of_one_target(catro):
     done = catro("prune", "--device", "van", "--target", "jetson-orin")
     assert done.exit_code == 2
     assert "The device van belongs to target x86-cpu, but the target is jetson-orin" in " ".join(done.stderr.split())
+
+
+def test_a_device_of_a_target_file_is_found_from_every_folder(catro, tmp_path, monkeypatch):
+    sources = '[sources]\nthreads = "One for each core."\n'
+    (tmp_path / "my-box.toml").write_text(f'extends = "arm-cpu"\ntitle = "My box"\nthreads = 2\n{sources}')
+    monkeypatch.chdir(tmp_path)
+    assert catro("device", "add", "van", "--ssh", "van", "--target", "my-box.toml").exit_code == 0
+    assert "measuring: on your device van" in catro("targets", "show", "my-box.toml").stdout
+    given = Settings(prune=PruneSettings(target="my-box.toml", device="van"))
+    assert pipeline.with_target_of_device(given) == given
+    (also,) = sides_of(Settings(prune=PruneSettings(also=["my-box.toml@van"])))[1:]
+    assert also.device == "van"
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    found = pipeline.with_target_of_device(Settings(prune=PruneSettings(device="van")))
+    assert load_target(found.prune.target).title == "My box"
 
 
 def test_a_check_shows_what_the_device_is(far):
