@@ -16,6 +16,12 @@ __all__ = ["app"]
 
 app = typer.Typer(cls=Group, no_args_is_help=True, help="Your own computers that networks run on, reached by ssh.")
 
+TO_WRITE = {
+    "ssh": "Write USER@HOST, or a name of ~/.ssh/config.",
+    "python": "Name a command or a path on the device; or leave --python out: python3",
+    "folder": "Name a folder on the device; or leave --folder out: .cache/catro-deploy",
+}
+
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name.", show_default=False)]
 
 
@@ -56,8 +62,8 @@ def add(
         device = Device(name=name, ssh=ssh, target=target, python=python, folder=folder)
     except ValidationError as error:
         first = error.errors()[0]
-        problem = f"{first['input']!r} cannot be a device's {first['loc'][0]}."
-        raise TargetError(problem, "Write USER@HOST, or a name of ~/.ssh/config.") from None
+        flag = str(first["loc"][0])
+        raise TargetError(f"{first['input']!r} cannot be a device's {flag}.", TO_WRITE.get(flag, "")) from None
     path = add_device(device, force=force)
     typer.echo(f"Added {name} to {path}")
     print_result(f"Try it: catro-deploy device check {name}")

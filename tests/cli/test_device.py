@@ -62,6 +62,10 @@ def test_devices_are_added_listed_and_removed(catro):
     ("arguments", "said"),
     [
         (("device", "add", "van", "--ssh", "-oProxyCommand=x", "--target", "x86-cpu"), "cannot be a device's ssh"),
+        (
+            ("device", "add", "van", "--ssh", "van", "--target", "x86-cpu", "--python", ""),
+            "'' cannot be a device's python. Name a command or a path on the device",
+        ),
         (("device", "add", "van", "--ssh", "van", "--target", "jetson-orim"), "Did you mean jetson-orin"),
         (("device", "add", "van", "--ssh", "van", "--target", "jetson-xavier-nx"), "there are estimates only"),
         (("device", "check", "van"), "There is no device 'van'. You have none yet."),
