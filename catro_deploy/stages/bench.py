@@ -29,7 +29,7 @@ from catro_deploy.settings import Settings
 from catro_deploy.stages.recount import recounted
 from catro_deploy.stages.served import served_models, served_precisions
 from catro_deploy.targets import Target, load_target
-from catro_deploy.transports import device_of, reached, run_job
+from catro_deploy.transports import device_of, is_carried, reached, run_job
 from catro_deploy.transports.bundle import Errand
 from catro_deploy.transports.execution import Use, bench_job, use_of
 from catro_deploy.transports.reach import require_reachable
@@ -122,7 +122,7 @@ def _undisturbed(
 
     A soak and results that were carried here are not repeated.
     """
-    if settings.bench.soak or device == str(run.carried):
+    if settings.bench.soak or is_carried(device):
         return measured(settings, run, device, progress)
     measurements = (measured(settings, run, device, progress) for _ in range(MEASUREMENTS))
     first = next(measurements)

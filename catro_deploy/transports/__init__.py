@@ -21,7 +21,7 @@ from catro_deploy.transports.bundle import answer
 from catro_deploy.transports.registry import HERE, find_device
 from catro_deploy.transports.ssh import run_far
 
-__all__ = ["device_of", "reached", "run_job"]
+__all__ = ["device_of", "is_carried", "reached", "run_job"]
 
 CARRIED = "/"
 """Occurs in every absolute path of a file of results, and in no device's name."""
@@ -32,11 +32,16 @@ def device_of(device: str, run: RunFolder) -> str:
     return str(run.carried.absolute()) if run.carried.is_file() else device
 
 
+def is_carried(device: str) -> bool:
+    """Whether ``device`` is a file of results, which hold one measurement only."""
+    return CARRIED in device
+
+
 def reached(device: str) -> str:
     """How the device is reached, in words."""
     if device == HERE:
         return "this machine"
-    return "by hand" if CARRIED in device else f"{device}, by ssh to {find_device(device).ssh}"
+    return "by hand" if is_carried(device) else f"{device}, by ssh to {find_device(device).ssh}"
 
 
 def run_job(
@@ -64,7 +69,7 @@ def run_job(
         MessageError: an event or the result is damaged, or has another version.
     """
     events: Generator[dict[str, Any], None, None]
-    if CARRIED in device:
+    if is_carried(device):
         events = answer(Path(device), job, folder, files)
     elif device == HERE:
         events = _here(job, folder, limit_s, note)

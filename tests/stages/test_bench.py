@@ -2,6 +2,7 @@ import json
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -84,7 +85,7 @@ def scripted(tmp_path, protocol, monkeypatch):
     """
 
     def measure(originals_us, carried=False, speedup=(2.1, 2.09, 2.11), **bench_settings):
-        run = RunFolder(tmp_path / "run")
+        run = RunFolder(Path("run") if carried else tmp_path / "run")
         run.path.mkdir()
         save_plan(make_timed_plan(), run.plan)
         if carried:
@@ -115,7 +116,8 @@ def test_measured_again_if_the_original_is_slower_than_when_the_widths_were_chos
     [(1020, {}), (3000, {}), (1200, {"soak": 60.0}), (1200, {"carried": True})],
     ids=["undisturbed", "other conditions", "soak", "carried"],
 )
-def test_measured_once(scripted, original_us, more):
+def test_measured_once(scripted, original_us, more, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     record, made = scripted([original_us], **more)
     assert (made, record.original.p50_us) == (1, original_us)
     assert not any("disturbed" in warning for warning in record.warnings)
