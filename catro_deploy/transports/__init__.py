@@ -41,7 +41,7 @@ def reached(device: str) -> str:
     """How the device is reached, in words."""
     if device == HERE:
         return "this machine"
-    return "by hand" if is_carried(device) else f"{device}, by ssh to {find_device(device).ssh}"
+    return "another device, by a bundle" if is_carried(device) else f"{device}, by ssh to {find_device(device).ssh}"
 
 
 def run_job(

@@ -69,11 +69,11 @@ def test_there_and_back_again(run, tmp_path):
     taken = command("import", str(result))
     assert taken.exit_code == exit_code_of(run, "verify", "bench"), taken.stderr
     bench, verify = (json.loads((run / f"{name}.json").read_text()) for name in ("bench", "verify"))
-    assert bench["environment"]["reached"] == "by hand"
+    assert bench["environment"]["reached"] == "another device, by a bundle"
     assert bench["original"]["n"] > 0
     assert verify["original"]["largest_logit_difference"] < 1e-4
     page = (run / "report.md").read_text()
-    assert "by hand" in page
+    assert "Measured on: another device, by a bundle" in page
     assert "out of reach" not in page
     again = command("report")
     assert "report: unchanged, skipped" in again.stderr

@@ -47,4 +47,4 @@ def test_a_profile_and_every_way_to_bench(rehearse):
 def test_a_bundle_there_and_back(rehearse):
     run = rehearse("arm-cpu", aarch64).carried()
     assert same_as_here(read(run, "verify"))
-    assert read(run, "bench")["environment"]["reached"] == "by hand"
+    assert read(run, "bench")["environment"]["reached"] == "another device, by a bundle"

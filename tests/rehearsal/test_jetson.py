@@ -69,4 +69,4 @@ def test_every_way_to_build_and_bench(rehearse, uid):
 def test_a_bundle_there_and_back(rehearse):
     run = rehearse("jetson-orin", jetson).carried()
     assert read(run, "verify")["pruned"]["agreement"] == 1.0
-    assert read(run, "bench")["environment"]["reached"] == "by hand"
+    assert read(run, "bench")["environment"]["reached"] == "another device, by a bundle"
