@@ -132,10 +132,12 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def follow_stored_size(self, *parts: Labels) -> bool:
         """Follow the number, or list of numbers, that the running module stores as the size of ``parts``, if any.
 
-        From then on, such a number is treated as that size and changes with it.
+        From then on, such a number is treated as that size and changes with it. Those of a layer change with its
+        tensors; only a normalisation that has none, such as ``GroupNorm(affine=False)``, is followed by its numbers.
         """
         module = self._owners[self._inside[-1] if self._inside else ""]
-        sizes = {} if supports(module) else sizes_of(module)
+        has_tensors = any(True for _ in (*module.parameters(recurse=False), *module.buffers(recurse=False)))
+        sizes = {} if supports(module) and has_tensors else sizes_of(module)
         lengths, found = tuple(len(labels) for labels in parts), False
         for attribute, several in sizes.items():
             name = f"{self._inside[-1]}.{attribute}".lstrip(".") if self._inside else attribute

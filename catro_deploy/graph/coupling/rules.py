@@ -169,7 +169,10 @@ def _group_norm(follower: Follower, given: Given, result: Any) -> LabelledTensor
     source, groups = given["input"], given["group"]
     axes = _without(follower, source, range(2, source.ndim), "they are normalised together")
     if 1 in axes:
-        follower.join(axes[1], np.repeat(follower.atoms.fresh(groups), len(axes[1]) // groups), "")
+        kept = follower.atoms.fresh(groups)
+        follower.join(axes[1], np.repeat(kept, len(axes[1]) // groups), "")
+        follower.follow_stored_size(axes[1])
+        follower.follow_stored_size(kept)
         for values in (given["weight"], given["bias"]):
             if values is not None:
                 mine = follower.of(values).axes.get(0, constant(len(axes[1])))

@@ -7,8 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.nn import functional
 
 from catro_deploy.graph.coupling.trace import trace
+from catro_deploy.graph.cut.surgery import apply_keeps_, keeps_of
 from catro_deploy.models import build_model
 from tests.graph.networks import assert_cut_is_masked, randomised
 from tests.graph.user_networks import (
@@ -26,6 +28,7 @@ from tests.graph.user_networks import (
     GroupNormed,
     Halved,
     LayerNormed,
+    Net,
     Padded,
     Shuffled,
     SqueezedConcat,
@@ -105,6 +108,33 @@ def test_a_group_normalisation_loses_whole_groups():
     groups, atoms = groups_of(GroupNormed)
     assert groups["stem"].width == 4
     assert atoms["stem"][3] == {(name, side, i) for i in (6, 7) for name, side in _STEM_NORM_FC}
+
+
+class NormedWithoutWeights(Net):
+    """Only numbers say how many channels these normalisations take."""
+
+    def __init__(self):
+        super().__init__()
+        self.by_group, self.by_image = nn.GroupNorm(4, 8, affine=False), nn.InstanceNorm2d(8)
+        self.own, self.groups = nn.Conv2d(8, 8, 1), 2
+
+    def body(self, x):
+        return functional.group_norm(self.own(self.by_image(self.by_group(x))), self.groups)
+
+
+def test_a_normalisation_without_parameters_changes_its_numbers_with_the_channels():
+    groups, atoms = groups_of(NormedWithoutWeights)
+    assert {name: (group.width, group.fixed) for name, group in groups.items() if name != "fc"} == {
+        "stem": (4, ""),
+        "own": (2, ""),
+    }
+    assert {slot.module for slot in groups["stem"].slots} == {"stem", "by_group", "by_image", "own"}
+    assert ("groups", "out", 1) in atoms["own"][1]
+    model = NormedWithoutWeights()
+    sizes = trace(model, IMAGE).sizes
+    cut = apply_keeps_(model, keeps_of(list(groups.values()), {"stem": (0, 2, 3), "own": (1,)}, sizes))
+    assert (cut.by_group.num_groups, cut.by_group.num_channels, cut.by_image.num_features) == (3, 6, 6)
+    assert cut.groups == 1
 
 
 _STEM_NORM_FC = (("stem", "out"), ("norm", "out"), ("fc", "in"))
@@ -205,7 +235,7 @@ def test_what_torch_pruning_finds_coupled_is_coupled(name):
     assert {(group.width, frozenset(group.producers)) for group in trace(model, (3, 64, 64)).groups} == expected
 
 
-@pytest.mark.parametrize("factory", EVERY)
+@pytest.mark.parametrize("factory", [*EVERY, NormedWithoutWeights])
 @settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 10_000))
 def test_any_plan_leaves_what_the_masked_network_computes(factory, seed):
