@@ -15,20 +15,27 @@ __all__ = ["count_macs"]
 def count_macs(model: nn.Module, input_shape: tuple[int, int, int]) -> int:
     """Multiply-accumulates of ``model`` (eval mode) for one image of ``input_shape`` (channels, height, width).
 
-    Convolutions and matrix products are counted by torch.utils.flop_counter. Recurrent layers, which it leaves out,
-    count each weight once per time step.
+    Convolutions and matrix products are counted by torch.utils.flop_counter. It sees into some recurrent layers only,
+    depending on their kind and the device: they count each weight once per time step instead.
     """
+    counter = FlopCounterMode(display=False)
     recurrent = 0
+
+    def leave_out(module: nn.Module, given: tuple[Any, ...]) -> None:
+        nonlocal recurrent
+        recurrent += counter.get_total_flops() // 2
 
     def count(module: nn.Module, given: tuple[Any, ...], output: Any) -> None:  # noqa: ANN401 - a hook
         nonlocal recurrent
         sequence = given[0]
         steps = sequence[..., 0].numel() if isinstance(sequence, torch.Tensor) else sequence.data.shape[0]
-        recurrent += steps * sum(weight.numel() for weight in module.parameters() if weight.ndim > 1)
+        weights = sum(weight.numel() for weight in module.parameters() if weight.ndim > 1)
+        recurrent += steps * weights - counter.get_total_flops() // 2
 
-    hooks = [module.register_forward_hook(count) for module in model.modules() if isinstance(module, nn.RNNBase)]
+    layers = [module for module in model.modules() if isinstance(module, nn.RNNBase)]
+    hooks = [layer.register_forward_pre_hook(leave_out) for layer in layers]
+    hooks += [layer.register_forward_hook(count) for layer in layers]
     image = torch.zeros(1, *input_shape, device=next(model.parameters()).device)
-    counter = FlopCounterMode(display=False)
     try:
         with torch.no_grad(), _plain_attention(), counter:
             model.eval()(image)

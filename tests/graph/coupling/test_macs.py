@@ -51,6 +51,22 @@ def test_attention_and_recurrent_layers():
     assert found.macs == count_macs(Sequence(), (3, 4, 4))
 
 
+class Recurrent(nn.Module):
+    """Rows of the image pass through a recurrent layer, which is called twice."""
+
+    def __init__(self, layer: type[nn.RNNBase]) -> None:
+        super().__init__()
+        self.layer, self.fc = layer(12, 12, batch_first=True), nn.Linear(12, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(self.layer(self.layer(x.flatten(2))[0])[0].mean(1))
+
+
+@pytest.mark.parametrize(("layer", "gates"), [(nn.RNN, 1), (nn.GRU, 3), (nn.LSTM, 4)])
+def test_recurrent_layers_count_once_whether_torch_counts_them_or_not(layer, gates):
+    assert count_macs(Recurrent(layer), (3, 3, 4)) == 2 * 3 * gates * 12 * (12 + 12) + 12 * 4
+
+
 def networks(name: str) -> nn.Module:
     return timm.create_model("mobilevit_xxs", num_classes=10) if "mobilevit" in name else build_model(name, 10)
 
