@@ -13,7 +13,7 @@ from catro_deploy.graph.resizing import resizing
 from catro_deploy.models import build_model
 from catro_deploy.models.checkpoint import load_checkpoint
 from catro_deploy.models.modes import default_modes
-from catro_deploy.models.plain import copied, write_out_weights_
+from catro_deploy.models.plain import copied, unwrapped, write_out_weights_
 from catro_deploy.records import Keep, Plan
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
@@ -107,10 +107,10 @@ def _unpruned(plan: Plan, model: nn.Module | Callable[[int], nn.Module] | None, 
         )
     if model is None:
         return build_model(plan.model, plan.model_classes, plan.architecture or None)
-    built = copied(model) if isinstance(model, nn.Module) else model(plan.model_classes)
+    built = model if isinstance(model, nn.Module) else model(plan.model_classes)
     if not isinstance(built, nn.Module):
         raise ModelError(
             f"The argument model returned a {type(built).__name__}.",
             f"It is called with the number of classes, {plan.model_classes}, and must return a torch.nn.Module.",
         )
-    return built.cpu().eval()
+    return copied(unwrapped(built)).cpu().float().eval()

@@ -9,7 +9,7 @@ from catro_deploy.errors import DataError, ModelError
 from catro_deploy.graph.coupling.trace import find_head
 from catro_deploy.models import build_model
 from catro_deploy.models.logits import logits_of
-from catro_deploy.models.plain import copied, write_out_weights_
+from catro_deploy.models.plain import copied, unwrapped, write_out_weights_
 from catro_deploy.pruning.cutting import Classifier
 from catro_deploy.settings.pixels import require_normalisation
 
@@ -34,7 +34,7 @@ def classifier_of(
     shape = (channels, height, width)
     mean, std = _normalisation(mean, std, channels)
     given_names = None if class_names is None else _texts(class_names)
-    own = write_out_weights_(copied(_unwrapped(model)).cpu().float().eval())
+    own = write_out_weights_(copied(_module(model)).cpu().float().eval())
     head = find_head(own, shape)
     count = logits_of(own, images).shape[1]
     if count < 2:
@@ -92,26 +92,18 @@ def _texts(class_names: Sequence[object]) -> tuple[str, ...]:
     return tuple(map(str, class_names))  # those of numpy, too, become plain strings
 
 
-def _unwrapped(model: nn.Module) -> nn.Module:
-    """The module that a wrapper for several devices or a compiler holds.
+def _module(model: object) -> nn.Module:
+    """The caller's network, without wrappers.
 
     Raises:
-        ModelError: it is no module, or a TorchScript module, whose forward cannot be followed.
+        ModelError: it is no module, or has a TorchScript module, whose forward cannot be followed.
     """
     if not isinstance(model, nn.Module):
         raise ModelError(
             f"The model is a {type(model).__name__}, not a torch.nn.Module.",
             "Give the trained network itself; if this is a function that builds it, give what it returns.",
         )
-    while isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
-        model = model.module
-    model = getattr(model, "_orig_mod", model)  # torch.compile
-    if isinstance(model, torch.jit.ScriptModule):
-        raise ModelError(
-            "The model is a TorchScript module, whose layers cannot be changed.",
-            "Give the torch.nn.Module that it was made from.",
-        )
-    return model
+    return unwrapped(model)
 
 
 def _require_same(built: nn.Module, own: nn.Module, name: str) -> None:

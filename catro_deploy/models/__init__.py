@@ -10,6 +10,7 @@ from catro_deploy.errors import ModelError
 from catro_deploy.factories import load_factory, users_code
 from catro_deploy.models.cifar_resnet import cifar_resnet
 from catro_deploy.models.huggingface import folder_of, transformers_model
+from catro_deploy.models.plain import unwrapped
 from catro_deploy.models.zoo import similar_models, timm_model, timm_size, torchvision_model, torchvision_size
 
 __all__ = ["build_model", "library_size"]
@@ -21,10 +22,11 @@ def build_model(name: str, classes: int, architecture: Mapping[str, Any] | None 
     """Build the network ``name`` with ``classes`` outputs and random weights, in eval mode.
 
     A ``package.module:factory`` is called with the number of classes and must return an ``nn.Module``; the working
-    folder is on its import path. For ``transformers:FOLDER``, ``architecture`` replaces the folder's configuration.
+    folder is on its import path; the network comes without wrappers and in float32. For ``transformers:FOLDER``,
+    ``architecture`` replaces the folder's configuration.
 
     Raises:
-        ModelError: the name is unknown or that of a vision transformer, or the factory fails.
+        ModelError: the name is unknown or that of a vision transformer, or the factory fails or returns TorchScript.
     """
     cifar = re.fullmatch(r"cifar_resnet(\d+)", name)
     if cifar and int(cifar[1]) in CIFAR_DEPTHS:
@@ -65,4 +67,4 @@ def _from_factory(name: str, classes: int) -> nn.Module:
         model = load_factory(name, ModelError)(classes)
     if not isinstance(model, nn.Module):
         raise ModelError(f"The factory {name} returned a {type(model).__name__}.", form)
-    return model
+    return unwrapped(model).float()

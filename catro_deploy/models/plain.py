@@ -12,12 +12,38 @@ from torch import nn
 from torch.nn.utils import parametrize, prune, remove_spectral_norm, remove_weight_norm
 from torch.nn.utils.spectral_norm import SpectralNorm, SpectralNormLoadStateDictPreHook
 from torch.nn.utils.weight_norm import WeightNorm
+from torch.optim.swa_utils import AveragedModel
 
-__all__ = ["copied", "write_out_weights_"]
+from catro_deploy.errors import ModelError
+
+__all__ = ["copied", "unwrapped", "write_out_weights_"]
 
 # Modules of timm and transformers that define convolutions with weight standardisation (arXiv:1903.10520, 2101.08692):
 # those of normaliser-free networks and BiT.
 STANDARDISED = ("timm.layers.std_conv", "transformers.models.bit.modeling_bit")
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The module that wrappers for several devices, a compiler, or averaged weights hold; ``model`` if it is none.
+
+    Raises:
+        ModelError: it has a TorchScript module, whose forward cannot be followed.
+    """
+    while True:
+        if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel | AveragedModel):
+            model = model.module
+        elif isinstance(compiled := getattr(model, "_orig_mod", None), nn.Module):
+            model = compiled
+        else:
+            break
+    for name, module in model.named_modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            raise ModelError(
+                f"{f'{name} in the model' if name else 'The model'} is a TorchScript module, whose layers cannot be "
+                "changed.",
+                "Give the torch.nn.Module that it was made from.",
+            )
+    return model
 
 
 def copied(model: nn.Module) -> nn.Module:

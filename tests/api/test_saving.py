@@ -15,7 +15,17 @@ from tests.tiny import TinyNet
 from tests.training.conftest import one_thread  # noqa: F401 - this network is small too
 
 
-@pytest.mark.parametrize("model", [TinyNet, TinyNet(3), TinyNet(3).train()])
+@pytest.mark.parametrize(
+    "model",
+    [
+        TinyNet,
+        TinyNet(3),
+        TinyNet(3).train(),
+        TinyNet(3).half(),
+        nn.DataParallel(TinyNet(3)),
+        lambda classes: torch.compile(TinyNet(classes).double()),
+    ],
+)
 def test_saved_and_loaded_it_is_the_same(pruned, tmp_path, images, model):
     pruned.finetune(loader(), **TRAINING | {"epochs": 1})
     folder = pruned.save(tmp_path / "saved")
@@ -28,7 +38,7 @@ def test_saved_and_loaded_it_is_the_same(pruned, tmp_path, images, model):
         assert torch.equal(network(images), pruned.model(images))
         assert torch.equal(again.model(images), pruned.model(images))
         assert torch.equal(again.original(images), pruned.original(images))
-    if isinstance(model, nn.Module):
+    if isinstance(model, TinyNet):
         assert model.conv1.out_channels == 12
 
 

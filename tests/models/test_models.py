@@ -107,3 +107,14 @@ def test_a_factory_of_the_user(tmp_path, monkeypatch):
         build_model("my_signs:broken", 3)
     with pytest.raises(ModelError, match="not_there"):
         build_model("not_there:net", 3)
+
+
+def test_what_a_factory_returns_is_unwrapped_and_in_float32(tmp_path, monkeypatch):
+    (tmp_path / "my_wrapped.py").write_text(
+        "from torch import nn\ndef net(classes):\n"
+        "    return nn.DataParallel(nn.Sequential(nn.Flatten(), nn.Linear(12, classes)).double())\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    network = build_model("my_wrapped:net", 3)
+    assert list(network.state_dict()) == ["1.weight", "1.bias"]
+    assert network(torch.zeros(1, 3, 2, 2)).dtype == torch.float32

@@ -6,10 +6,12 @@ import pytest
 import torch
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize
+from torch.optim.swa_utils import AveragedModel
 
 import catro_deploy
+from catro_deploy.errors import ModelError
 from catro_deploy.graph.coupling.trace import trace
-from catro_deploy.models.plain import copied, write_out_weights_
+from catro_deploy.models.plain import copied, unwrapped, write_out_weights_
 
 LAYERS = ("stem", "body", "last", "fc")
 
@@ -120,3 +122,26 @@ def test_standardised_convolutions_of_transformers(padding):
     model = nn.Sequential(conv, nn.ReLU(), nn.Conv2d(8, 4, 1))
     same(model, torch.randn(2, 6, 9, 9))
     assert (type(write_out_weights_(model)[0]) is nn.Conv2d) == (conv.pad is None)
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        nn.DataParallel,
+        torch.compile,
+        lambda model: torch.compile(nn.DataParallel(model)),
+        lambda model: nn.DataParallel(torch.compile(model)),
+        lambda model: AveragedModel(nn.DataParallel(model)),
+    ],
+)
+def test_wrappers_are_removed_in_any_order(wrap):
+    model = Normed()
+    assert type(unwrapped(wrap(model))) is Normed
+    assert unwrapped(model) is model
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:FutureWarning")
+def test_a_part_in_torchscript_is_named():
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), torch.jit.script(nn.Conv2d(4, 4, 1)))
+    with pytest.raises(ModelError, match="1 in the model is a TorchScript module"):
+        unwrapped(nn.DataParallel(model))
