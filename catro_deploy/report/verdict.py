@@ -164,4 +164,5 @@ def _other_budgets(report: Report) -> list[str]:
     if words := missed_list(others):
         return [f"OVER BUDGET: {words}"]
     met = all(one.outcome == "met" for one in report.budgets)
-    return [f"all {len(report.budgets)} budgets met"] if others and met else []
+    which = "both" if len(report.budgets) == 2 else f"all {len(report.budgets)}"
+    return [f"{which} budgets met"] if others and met else []

@@ -123,7 +123,7 @@ def test_headline_and_card_cover_all_budgets():
     met, missed = (
         make_report(plan_with(MEDIAN, other), verify, bench, shipped=make_shipped()) for other in (loose, tight)
     )
-    assert met.verdict.endswith("; all 2 budgets met")
+    assert met.verdict.endswith("; both budgets met")
     assert validity(met) == "The figures are valid. Keep in mind:"
     assert re.search(r"; budget 0\.5x met: .*; OVER BUDGET: 1us@p99 of latency: .* of 1\.0 us$", missed.verdict)
     assert validity(missed) == "The figures are valid, and miss the request. Keep in mind:"
