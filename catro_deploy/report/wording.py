@@ -57,7 +57,8 @@ def loss_words(points_: float) -> str:
 
 def one_image_words(images: int) -> str:
     """What one of ``images`` counts: ``one image is 0.31 points``."""
-    return f"one image is {loss_words(float(f'{100 / images:.2g}'))}"
+    one = 100 / images
+    return f"one image is {loss_words(float(f'{one:.{3 if one >= 10 else 2}g}'))}"
 
 
 def points(difference: float) -> str:

@@ -93,4 +93,5 @@ def test_shorten_keeps_the_distinguishing_end():
 
 def test_one_image_of_a_hundred_is_one_point():
     assert wording.one_image_words(100) == "one image is 1 point"
+    assert wording.one_image_words(8) == "one image is 12.5 points"
     assert wording.one_image_words(320) == "one image is 0.31 points"
