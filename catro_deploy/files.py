@@ -12,16 +12,22 @@ from typing import Any
 from catro_deploy.errors import StorageError, UsageError
 
 __all__ = [
+    "FULL",
+    "REFUSED",
     "UNFINISHED",
     "file_hash",
     "replacing",
     "require_regular",
     "require_utf8",
     "text_hash",
+    "way_out",
     "write_bytes",
     "write_json",
     "write_text",
 ]
+
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 UNFINISHED = ".*.part"
 """Matches the temporary files of a process that was killed while it wrote."""
@@ -50,11 +56,20 @@ def replacing(path: Path) -> Iterator[Path]:
             raise UsageError(f"{path} cannot be written: a folder is in its place.", "Remove the folder.") from None
         raise StorageError(
             f"{path} could not be written: {error.strerror or error}.",
-            "Its earlier content is untouched. Free some space or choose another folder, then run again.",
+            f"Its earlier content is untouched. {way_out(error, 'choose another folder')}, then run again.",
         ) from error
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def way_out(error: OSError, elsewhere: str) -> str:
+    """What to do about ``error``: remove its cause, if that is possible, or write ``elsewhere``."""
+    if error.errno in FULL:
+        return f"Free some space, or {elsewhere}"
+    if error.errno in REFUSED:
+        return f"Change its permissions, or {elsewhere}"
+    return elsewhere[0].upper() + elsewhere[1:]
 
 
 def write_bytes(path: Path, content: bytes) -> None:

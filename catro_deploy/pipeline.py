@@ -248,5 +248,6 @@ def ensure_checkpoint(settings: Settings, progress: Progress) -> None:
 def train_checkpoint(settings: Settings, progress: Progress) -> object:
     """Train the baseline of ``[train]`` into ``[model] checkpoint``, with a lock on that file."""
     checkpoint = settings.model.checkpoint
-    with hold(checkpoint.with_name(f".{checkpoint.name}.lock"), f"on {checkpoint}"):
+    lock = checkpoint.with_name(f".{checkpoint.name}.lock")
+    with hold(lock, f"on {checkpoint}", "choose another file with --checkpoint"):
         return _resolve(TRAIN)(settings, progress)

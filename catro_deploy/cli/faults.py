@@ -7,13 +7,12 @@ import traceback
 from pathlib import Path
 
 from catro_deploy.errors import CatroError, FaultError, StorageError, UsageError
+from catro_deploy.files import FULL, REFUSED
 
 __all__ = ["as_catro_error"]
 
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 UNUSABLE = {errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR}
 """Errors about an impossible path given by the user."""
-REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 def as_catro_error(error: Exception, folder: Path | None = None) -> CatroError:

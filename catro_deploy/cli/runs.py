@@ -75,12 +75,13 @@ def compare(
     runs = [find_run(name, RUNS) for name in (first, second)]
     found = c.compare(*runs)
     page = html or RUNS / f"compare-{found.earlier.name}-{found.this.name}.html"
-    write_text(page, c.comparison_page(found))
     if json:
+        write_text(page, c.comparison_page(found))
         print_json(asdict(found) | {"page": str(page)})
         return
     differences = drawn(c.settings_table(found))
     print_result(c.comparison_words(found), drawn(c.comparison_table(found.earlier, found.this)), differences)
+    write_text(page, c.comparison_page(found))  # last, since another user's folder may not be writable
     print_result(f"Page: {page}")
 
 

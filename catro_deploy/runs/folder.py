@@ -199,7 +199,7 @@ class RunFolder:
             RunFolderError: another process has locked it.
             StorageError: it cannot be written.
         """
-        with hold(self.path / LOCK, f"in {self.path}"):
+        with hold(self.path / LOCK, f"in {self.path}", "choose another folder with --run"):
             for unfinished in self.path.glob(UNFINISHED):
                 unfinished.unlink(missing_ok=True)
             new = not self.settings.exists()

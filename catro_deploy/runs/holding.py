@@ -9,13 +9,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from catro_deploy.errors import RunFolderError, StorageError
+from catro_deploy.files import way_out
 
 __all__ = ["hold"]
 
 
 @contextmanager
-def hold(lock: Path, where: str) -> Iterator[None]:
-    """Lock the file ``lock`` for this process; ``where`` describes in the error what it guards.
+def hold(lock: Path, where: str, elsewhere: str) -> Iterator[None]:
+    """Lock the file ``lock`` for this process; errors describe with ``where`` what it guards, and with
+    ``elsewhere`` how to use another: ``choose another folder with --run``.
 
     Raises:
         RunFolderError: another process has locked it, or there is a file where its folder must be.
@@ -24,17 +26,16 @@ def hold(lock: Path, where: str) -> Iterator[None]:
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)
         handle = os.fdopen(os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666), "r+b", 0)
-    except (FileExistsError, NotADirectoryError):
+    except (FileExistsError, NotADirectoryError) as error:
         raise RunFolderError(
             f"{lock.parent} cannot be a folder: there is a file at or above that path.",
-            "Choose another one with --run.",
+            f"{way_out(error, elsewhere)}.",
         ) from None
     except OSError as error:
         if error.errno in (errno.EISDIR, errno.ELOOP):
             raise _not_a_lock(lock) from None
         raise StorageError(
-            f"{lock.parent} cannot be written: {error.strerror}.",
-            "Choose another folder, or free some space.",
+            f"{lock.parent} cannot be written: {error.strerror}.", f"{way_out(error, elsewhere)}."
         ) from error
     with handle:
         if not stat.S_ISREG(os.fstat(handle.fileno()).st_mode):
@@ -44,7 +45,7 @@ def hold(lock: Path, where: str) -> Iterator[None]:
         except BlockingIOError:
             raise RunFolderError(
                 f"Another catro-deploy is working {where}.",
-                "Wait until it finishes, or choose another folder with --run.",
+                f"Wait until it finishes, or {elsewhere}.",
             ) from None
         yield
 

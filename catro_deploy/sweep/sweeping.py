@@ -64,7 +64,7 @@ def sweep(
         UsageError: a cell cannot be run as requested; or cells were begun with other settings, and ``replace`` is
             false.
     """
-    with hold(folder.path / ".lock", f"in {folder.path}"):
+    with hold(folder.path / ".lock", f"in {folder.path}", "choose another folder with --folder"):
         cells = make_cells(matrix, load, folder.path, progress)
         if not replace:
             require_unchanged(cells, folder.path)

@@ -50,6 +50,14 @@ def test_runs_are_listed_shown_compared_and_removed(two_runs):
     assert (two_runs / "second" / "plan.json").is_file()
 
 
+def test_a_comparison_is_shown_if_its_page_cannot_be_written(two_runs):
+    compared = command("runs", "compare", "first", "second", "--html", "catro.toml/page.html")
+    assert compared.exit_code == 1
+    assert "finetune.epochs" in compared.stdout
+    assert "Page:" not in compared.stdout
+    assert "catro.toml/page.html could not be written" in compared.stderr
+
+
 def test_the_report_compares_with_the_run_before_of_the_same_network(two_runs):
     report = json.loads((two_runs / "second/report.json").read_text())
     assert report["before"]["earlier"]["name"] == "first"

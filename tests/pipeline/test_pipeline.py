@@ -258,7 +258,7 @@ def test_two_trainings_of_one_file_do_not_mix(tmp_path):
     from catro_deploy.runs.holding import hold
 
     with (
-        hold(tmp_path / ".baseline.safetensors.lock", "here"),
+        hold(tmp_path / ".baseline.safetensors.lock", "here", "elsewhere"),
         pytest.raises(RunFolderError, match=r"baseline\.safetensors"),
     ):
         train_checkpoint(load_settings(None, {"train": {"epochs": 3}}), Silent())

@@ -103,6 +103,7 @@ def test_one_sweep_at_a_time_works_in_a_folder(quick):
     refused = command("sweep", *TWO)
     assert refused.exit_code == 2
     assert "Another catro-deploy is working in runs/sweep" in refused.stderr
+    assert "choose another folder with --folder" in refused.stderr
     process.terminate()
     process.communicate(timeout=30)
 

@@ -107,7 +107,9 @@ def _folder(use: Use, facts: FactsResult, network: str) -> Path:
 def _held(folder: Path) -> Iterator[None]:
     with ExitStack() as stack:
         try:
-            stack.enter_context(hold(folder / ".lock", f"in {folder}"))
+            stack.enter_context(
+                hold(folder / ".lock", f"in {folder}", "set the variable CATRO_CACHE to another folder")
+            )
         except RunFolderError as error:
             hint = "Wait until it finishes: its profile will be used. Or set CATRO_CACHE to another folder."
             raise ProfileError(f"The latency profile cannot be measured: {error.problem}", hint) from None

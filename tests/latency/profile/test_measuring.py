@@ -216,7 +216,7 @@ def test_two_at_once_are_refused(tmp_path):
     with pytest.raises(ModelError, match="the values"):
         measure_profile(model, SHAPE, USE, PROTOCOL, Silent())
     with (
-        hold(only_folder() / ".lock", "here"),
+        hold(only_folder() / ".lock", "here", "elsewhere"),
         pytest.raises(ProfileError, match=r"\bAnother\b.*/x86-cpu-") as caught,
     ):
         measure_profile(model, SHAPE, USE, PROTOCOL, Silent())
