@@ -178,11 +178,15 @@ def test_the_program_skips_files_that_it_cannot_read_and_without_files_says_how_
     image, *_ = photographs(tmp_path)
     text = tmp_path / "text.png"
     text.write_text("no image")
+    floats, huge = tmp_path / "floats.tif", tmp_path / "huge.png"
+    Image.fromarray(np.ones((8, 8), np.float32)).save(floats)
+    Image.new("1", (20_000, 20_000)).save(huge)
+    bad = [str(text), "missing.png", str(floats), str(huge)]
     program = [sys.executable, str(run.shipped.parent / "infer.py")]
-    done = subprocess.run([*program, str(text), "missing.png", str(image)], capture_output=True, text=True, check=False)
+    done = subprocess.run([*program, *bad, str(image)], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stdout.startswith(f"{image}: ")
-    assert [line.partition(" cannot be read: ")[0] for line in done.stderr.splitlines()] == [str(text), "missing.png"]
+    assert [line.partition(" cannot be read: ")[0] for line in done.stderr.splitlines()] == bad
     usage = subprocess.run(program, capture_output=True, text=True, check=False)
     assert (usage.returncode, usage.stdout) == (1, "")
     assert usage.stderr.startswith("Classify images: python infer.py IMAGE ...")
