@@ -50,6 +50,8 @@ def print_result(*parts: "RenderableType") -> None:
         else:
             if not sys.stdout.isatty():
                 console.width = _whole_width(console, part)
+            for column in getattr(part, "columns", ()):  # a figure that was cut may be mistaken for a whole one
+                column.no_wrap, column.overflow = False, "fold"
             console.print(part)
 
 
@@ -66,7 +68,7 @@ def drawn(table: "Table") -> "DrawnTable":
 
     found = Drawn(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for number, name in enumerate(table.head):
-        found.add_column(name, justify="right" if number in table.numeric else "left", no_wrap=number == 0)
+        found.add_column(name, justify="right" if number in table.numeric else "left")
     for row in table.rows:
         found.add_row(*map(Text, row))
     return found

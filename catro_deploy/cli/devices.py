@@ -122,7 +122,7 @@ def _print_list(devices: list["Device"]) -> None:
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in ("device", "target", "ssh", "python", "folder"):
-        table.add_column(column, no_wrap=column == "device")
+        table.add_column(column)
     for d in devices:
         table.add_row(d.name, d.target, d.ssh, d.python, d.folder)
     print_result(table)

@@ -161,7 +161,7 @@ def _print_list(targets: list["Target"]) -> None:
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in ("target", "device", "kind", "runtime", "precision", "from"):
-        table.add_column(column, no_wrap=column == "target")
+        table.add_column(column)
     for t in targets:
         table.add_row(t.name, t.title, t.kind, t.runtime, t.precision, _origin(_where(t.name)))
     print_result(table)

@@ -159,3 +159,21 @@ def test_a_closed_progress_stream_does_not_end_the_work():
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=writer, text=True, check=False)
     os.close(writer)
     assert (done.returncode, done.stdout) == (0, "done\n")
+
+
+def test_no_figure_is_cut_on_a_narrow_terminal(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    stream = Terminal()
+    monkeypatch.setattr("sys.stdout", stream)
+    monkeypatch.setenv("COLUMNS", "24")
+    monkeypatch.setenv("TERM", "xterm")
+    table = Table("run", "MACs", box=None)
+    table.add_row("x86-cpu-speed_limits", "40,813,056")
+    print_result(table)
+    cells = [re.sub(r"\x1b\[\d*m", "", line).ljust(24) for line in stream.getvalue().splitlines()[1:]]
+    assert {len(line) for line in cells} == {24}
+    text = "".join("".join(line.split()) for line in cells)
+    assert sorted(text) == sorted("x86-cpu-speed_limits40,813,056")
