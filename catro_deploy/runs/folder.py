@@ -200,7 +200,7 @@ class RunFolder:
             StorageError: it cannot be written.
         """
         with hold(self.path / LOCK, f"in {self.path}", "choose another folder with --run"):
-            for unfinished in self.path.glob(UNFINISHED):
+            for unfinished in (*self.path.glob(UNFINISHED), self.packed_images):
                 unfinished.unlink(missing_ok=True)
             new = not self.settings.exists()
             try:

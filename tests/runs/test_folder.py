@@ -77,6 +77,7 @@ def test_the_lock_keeps_another_process_out_and_goes_with_its_holder(run):
 def test_the_lock_clears_what_a_killed_process_left_half_written(run):
     write_text(run.plan, "whole")
     (run.path / ".plan.json.123.part").write_text("half")
+    run.packed_images.write_text("half")
     with run.lock():
         assert sorted(p.name for p in run.path.iterdir()) == [".lock", "plan.json"]
 
