@@ -7,7 +7,7 @@ from catro_deploy.records import Finetune
 from catro_deploy.records.figures import ClassFigures, GroupFigures, Histogram, Latency, Pair
 from catro_deploy.report import svg
 from catro_deploy.report.finetuning import finetuning_words
-from catro_deploy.report.wording import count, minus, ms, one_image_words, percent, points
+from catro_deploy.report.wording import count, minus, ms, one_image_words, percent, points, typeset
 from catro_deploy.units import counted
 
 __all__ = ["accuracy_chart", "finetune_chart", "latency_chart", "widths_chart"]
@@ -147,15 +147,10 @@ def finetune_chart(finetune: Finetune) -> str:
             top += height + 44
     parts += [svg.text(across.place(t), top - 26, across.format(t), "tick") for t in across.ticks]
     parts.append(svg.text(100, top - 8, "epoch", "tick end"))
-    before, after = finetune.baseline_validation_accuracy, finetune.validation_accuracy
-    trained = counted(len(epochs), "epoch")
-    summary = f"Validation accuracy {percent(before)} before fine-tuning, {percent(after)} after {trained}."
-    if finetune.discarded:
-        summary = finetuning_words(finetune)
+    summary = typeset(finetuning_words(finetune))
     caption = (
-        f"{summary} {counted(finetune.images, 'training image')}, {count(finetune.seconds)} s on "
-        f"{escape(str(finetune.device))}. Validation images are held out from the training set; the test images "
-        "were not used. The vertical axes are zoomed to the range of the values."
+        f"{escape(summary)} Validation images are held out from the training set; the test images were not used. The "
+        "vertical axes are zoomed to the range of the values."
     )
     return svg.figure("Fine-tuning", summary, parts, f"height:{top:g}px", "curves", caption)
 

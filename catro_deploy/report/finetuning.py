@@ -14,7 +14,7 @@ def finetuning_words(finetune: Finetune) -> str:
         return f"No training took place: the weights are those after pruning, validation accuracy {percent(after)}."
     choice = finetune.choice
     trained = (
-        f"{epochs_words(finetune)} over {counted(finetune.images, 'image')} on {finetune.device} "
+        f"{epochs_words(finetune)} over {counted(finetune.images, 'training image')} on {finetune.device} "
         f"in {count(finetune.seconds)} s: {scores_words(finetune)}."
     )
     return f"{trained} {kept_words(choice)}" if choice and finetune.discarded else trained

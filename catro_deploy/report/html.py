@@ -10,7 +10,7 @@ from catro_deploy.report.content import CONTENT
 from catro_deploy.report.front import front_chart
 from catro_deploy.report.precision import sensitivity_chart
 from catro_deploy.report.reconstruction import reconstruction_chart
-from catro_deploy.report.recovery import recovery_chart
+from catro_deploy.report.recovery import recovery_chart, recovery_title
 from catro_deploy.report.rendering import render
 from catro_deploy.report.tables import Table, pruning_settings_table, records_table
 from catro_deploy.report.variants_chart import variants_chart
@@ -30,6 +30,7 @@ PICTURES = (
     latency_charts.stairs_charts,
     reconstruction_chart,
     recovery_chart,
+    recovery_title,
     selection_charts.kept_chart,
     selection_charts.path_chart,
     sensitivity_chart,

@@ -7,7 +7,7 @@ from catro_deploy.report.tables import Table
 from catro_deploy.report.wording import percent
 from catro_deploy.units import counted
 
-__all__ = ["recovery_chart", "recovery_line", "recovery_table", "recovery_words"]
+__all__ = ["recovery_chart", "recovery_line", "recovery_table", "recovery_title", "recovery_words"]
 
 
 def recovery_line(recovery: Recovery) -> str:
@@ -18,6 +18,11 @@ def recovery_line(recovery: Recovery) -> str:
     steps = ", ".join(f"{name} {percent(share)}" for name, share in _steps(recovery))
     end = "" if recovery.finetuned is not None else ", not fine-tuned"
     return f"{METRICS[recovery.metric]} on {counted(recovery.images, 'test image')}: {steps}{end}"
+
+
+def recovery_title(recovery: Recovery) -> str:
+    """The heading of the section: ``Accuracy after each step``, or of agreement if images have no labels."""
+    return f"{_heading(recovery)} after each step"
 
 
 def recovery_words(recovery: Recovery) -> str:

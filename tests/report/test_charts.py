@@ -3,8 +3,10 @@
 import pytest
 
 from catro_deploy.records.figures import ClassFigures, Histogram, Latency, Pair
-from catro_deploy.report.charts import accuracy_chart, latency_chart
+from catro_deploy.report.charts import accuracy_chart, finetune_chart, latency_chart
+from tests.report.made import make_finetune
 from tests.report.pages import Page
+from tests.report.test_few import DISCARDED
 
 
 @pytest.mark.parametrize(("count", "drawn", "said"), [(50, 50, False), (51, 50, True), (1000, 50, True)])
@@ -36,3 +38,10 @@ def test_marks_beyond_the_axis_are_named_and_not_drawn(p99_ms, slower, words):
 
     assert words in "".join(chart.texts)
     assert len(chart.styled("line", "mark")) == 6 - sum(ms > 1 for ms in p99_ms)
+
+
+def test_the_caption_of_a_discarded_training_says_everything_once():
+    words = "".join(Page(finetune_chart(make_finetune(**DISCARDED))).texts)
+    assert "90.00% → 70.00%" in words
+    assert "->" not in words
+    assert words.count("9,000 training images") == 2  # once in the description and once in the caption

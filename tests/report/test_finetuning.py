@@ -26,7 +26,9 @@ def reports(finetune):
 
 
 def test_a_training_is_described_in_a_sentence():
-    assert finetuning_words(make_finetune(1)).startswith("1 epoch over 9,000 images on cpu in 6 s: validation accuracy")
+    assert finetuning_words(make_finetune(1)).startswith(
+        "1 epoch over 9,000 training images on cpu in 6 s: validation accuracy"
+    )
     assert finetuning_words(make_finetune(2)).startswith("2 epochs over")
 
 

@@ -38,7 +38,7 @@ def test_markdown_has_every_part():
     assert "| layer0.conv1 | 16 | 4 | 25% | 0.125 | 3 | layer0.conv1 |" in text
     assert "| clock before | 3,720 MHz |" in text
     assert 'catro_deploy.load("RUN_FOLDER")' in text
-    assert "3 epochs over 9,000 images on cpu in 6 s: validation accuracy 41.00% -> 99.00%." in text
+    assert "3 epochs over 9,000 training images on cpu in 6 s: validation accuracy 41.00% -> 99.00%." in text
 
 
 def test_settings_that_were_left_unset_are_not_called_missing_records():

@@ -5,7 +5,7 @@ import pytest
 from catro_deploy.report.html import to_html
 from catro_deploy.report.markdown import to_markdown
 from catro_deploy.report.recovery import recovery_line, recovery_table, recovery_words
-from tests.report.made import make_bench, make_plan, make_recovery, make_report, make_verify
+from tests.report.made import make_bench, make_plan, make_recovery, make_report, make_unlabelled, make_verify
 from tests.report.pages import Page
 
 UNTRAINED = {"finetuned": None}
@@ -46,6 +46,14 @@ def test_both_reports_show_every_step():
     assert recovery_words(make_recovery()) in html
     bars = [attrs for attrs in Page(html).styled("rect", "pruned") if attrs["width"] == "11.590%"]
     assert len(bars) == 1
+
+
+def test_without_labels_the_steps_are_of_agreement():
+    verify = make_unlabelled(recovery=make_recovery(metric="agreement"))
+    report = make_report(make_plan(), verify, make_bench())
+    for page in (to_markdown(report), to_html(report)):
+        assert "Agreement with the original after each step" in page
+        assert "Accuracy after each step" not in page
 
 
 def test_a_run_without_training_says_so_once_more():
