@@ -20,11 +20,11 @@ OUTCOMES = {"waiting": "not run yet", "running": "not finished", "done": "met", 
 
 
 def sweep_words(sweep: SweepRecord) -> str:
-    """``12 cells: 10 met all requirements, 1 missed it, 1 failed.``"""
+    """``12 cells: 10 met all requirements, 1 missed a requirement, 1 failed.``"""
     of = Counter(map(_outcome, sweep.cells))
     left = of[OUTCOMES["waiting"]] + of[OUTCOMES["running"]]
     parts = [f"{of['met']} met all requirements"]
-    parts += [f"{of['missed']} missed it"] if of["missed"] else []
+    parts += [f"{of['missed']} missed a requirement"] if of["missed"] else []
     parts += [f"{of['not measured']} not measured"] if of["not measured"] else []
     parts += [f"{of['FAILED']} failed"] if of["FAILED"] else []
     parts += [f"{left} not finished"] if left else []

@@ -106,7 +106,7 @@ def test_words_and_table_say_how_many_met_what_was_asked():
     missed = cell("b", status="missed", problems=("Too slow.",))
     waiting = replace(cell("c"), status="waiting", figures=None)
     sweep = sweep_of(cell("a"), missed, waiting)
-    assert sweep_words(sweep) == "3 cells: 1 met all requirements, 1 missed it, 1 not finished."
+    assert sweep_words(sweep) == "3 cells: 1 met all requirements, 1 missed a requirement, 1 not finished."
     unmeasured = replace(cell("d"), figures=replace(FIGURES, latency_ms=None))
     assert sweep_words(sweep_of(unmeasured)) == "1 cell: 0 met all requirements, 1 not measured."
     rows = cells_table(sweep).rows
