@@ -95,7 +95,7 @@ def _nesterov_sgd(
 ) -> torch.optim.SGD:
     decayed = [p for p in parameters if p.ndim > 1]
     free = [p for p in parameters if p.ndim <= 1]
-    return torch.optim.SGD(
+    optimizer = torch.optim.SGD(
         [{"params": decayed, "weight_decay": settings.weight_decay}, {"params": free, "weight_decay": 0.0}],
         lr=0.0,  # each step sets its own
         momentum=settings.momentum,
@@ -103,3 +103,7 @@ def _nesterov_sgd(
         # Fused SGD leaves its momentum uninitialised if the scaler skips the first step, as it often does.
         fused=not hardware.scales_loss,
     )
+    if settings.momentum > 0:  # fused SGD fails if a parameter has its first gradient later than others
+        for parameter in parameters:
+            optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+    return optimizer

@@ -42,3 +42,26 @@ def test_a_shorter_one_stays_as_it_is():
     change, gradient = moved(0.0)
     torch.testing.assert_close(change, -RATE * (1 + MOMENTUM) * gradient, rtol=1e-4, atol=1e-7)
     assert torch.equal(moved(1.01 * float(gradient.norm()))[0], change)
+
+
+class Skipping(nn.Module):
+    """Skips its first layer in the first step, as stochastic depth may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.skipped, self.last, self.steps = nn.Linear(12, 12), nn.Linear(12, 3), 0
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        self.steps += 1
+        return self.last(images if self.steps == 1 else self.skipped(images))
+
+
+def test_a_layer_that_a_step_skips_learns_in_the_next():
+    model = Skipping()
+    before = copy.deepcopy(model.skipped.weight)
+    hardware = choose_hardware(model, "cpu", amp=False)
+    stepper = Stepper(model, Objective(hardware), options(momentum=MOMENTUM), hardware)
+    stepper.step(IMAGES, LABELS, RATE)
+    assert torch.equal(model.skipped.weight, before)
+    stepper.step(IMAGES, LABELS, RATE)
+    assert not torch.equal(model.skipped.weight, before)
