@@ -74,11 +74,13 @@ def choose_hardware(
 def runs_channels_last(model: nn.Module, input_shape: tuple[int, int, int]) -> bool:
     """Whether ``model`` can run on images of ``input_shape`` in channels last.
 
-    It cannot if it flattens feature maps with ``view``, which requires channels to come before rows in memory.
+    It cannot if it flattens feature maps with ``view``, which requires channels to come before rows in memory, or if a
+    weight has five axes, as that of a 3D convolution.
     """
     device = next((parameter.device for parameter in model.parameters()), None)
-    copied = copy.deepcopy(model).to(memory_format=torch.channels_last).eval()
+    copied = copy.deepcopy(model)
     try:
+        copied.to(memory_format=torch.channels_last).eval()
         with torch.no_grad():
             image = torch.zeros(2, *input_shape, device=device).contiguous(memory_format=torch.channels_last)
             copied.forward(image)  # not copied(image): graph modules print their failures

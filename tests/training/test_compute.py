@@ -86,6 +86,19 @@ def test_a_network_that_views_maps_as_rows_is_kept_out_of_channels_last(processo
     assert choose_hardware(flattening("reshape"), "cpu", False, (3, 8, 8)).memory_format == torch.channels_last
 
 
+def test_a_network_with_a_convolution_in_3d_is_kept_out_of_channels_last(processor):
+    class Frames(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.head = nn.Conv3d(1, 4, 3), nn.Conv2d(4, 2, 6)
+
+        def forward(self, images):
+            return self.head(self.conv(images[:, None]).squeeze(2)).flatten(1)
+
+    processor(AMD)
+    assert choose_hardware(Frames(), "cpu", False, (3, 8, 8)).memory_format == torch.contiguous_format
+
+
 def test_asking_whether_a_layout_fits_leaves_the_network_as_it_was():
     model = nn.Sequential(nn.Conv2d(3, 32, 3), nn.BatchNorm2d(32), nn.Flatten(), nn.Linear(32 * 36, 4)).train()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
