@@ -4,6 +4,8 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import fx
 from torch.fx.proxy import Attribute
 
@@ -15,9 +17,30 @@ class NumberProxy(fx.Proxy):
 
     tracer: Any
 
+    __array_priority__ = 1000  # as that of a tensor: in products with numbers of NumPy, the proxy's operators count
+
     def __getattr__(self, name: str) -> "NumberAttribute":
         """A separate node only if it is not a method call."""
+        if name.startswith("__array_"):  # NumPy asks for other ways to convert it
+            raise AttributeError(name)
         return NumberAttribute(self, name)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:  # noqa: ANN401 - NumPy's types
+        """Support ``np.sqrt(x.shape[1])``."""
+        return np.asarray(self.tracer.number(self), dtype)
+
+    def __array_function__(
+        self,
+        function: Callable[..., Any],
+        types: object,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:  # noqa: ANN401 - what a function of NumPy returns
+        """Support ``np.prod(x.shape[1:])``."""
+        given: Any = fx.node.map_aggregate(
+            (args, kwargs), lambda leaf: self.tracer.number(leaf) if isinstance(leaf, fx.Proxy) else leaf
+        )
+        return function(*given[0], **given[1])
 
     def __int__(self) -> int:
         """Support ``int(x.shape[1])``."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import fx, nn
 
@@ -121,6 +122,10 @@ class Tracer(fx.Tracer):
             for name, (owner, attribute) in stored_sizes(self.root, self._sizes).items():
                 setattr(owner, attribute, self.create_proxy("get_attr", name, (), {}))
         return function, args
+
+    def create_arg(self, a: Any) -> Any:  # noqa: ANN401 - an argument of a node
+        """A number of NumPy, such as ``np.sqrt(2)``, as Python's: the code of a graph does not import NumPy."""
+        return super().create_arg(a.item() if isinstance(a, np.generic) else a)
 
     def proxy(self, node: fx.Node) -> fx.Proxy:
         """The proxy of ``node`` in the forward."""

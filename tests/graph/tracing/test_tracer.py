@@ -1,5 +1,6 @@
 """Only modules that cannot be traced are called as a whole; errors say where tracing failed and what to do."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -174,3 +175,18 @@ def test_an_error_that_is_no_control_flow_is_not_called_so():
     assert "TypeError: expected np.ndarray" in caught.value.problem
     assert "proxies of tensors" in caught.value.hint
     assert "ontrol flow" not in caught.value.hint
+
+
+class ByNumPy(nn.Module):
+    """Numbers of NumPy: a constant, and what it computes of sizes."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = np.float64(2) * x / np.sqrt(x.shape[2]) * np.float32(0.5)
+        return x * np.prod(x.shape[2:]) / np.sqrt(3.0)
+
+
+def test_numbers_of_numpy_are_constants():
+    model = randomised(Between(ByNumPy()))
+    traced = symbolic(model, input_shape=(3, 8, 8))
+    assert not traced.opaque
+    torch.testing.assert_close(traced.module(images()), model(images()))
