@@ -104,6 +104,7 @@ def _grouped(follower: Follower, inputs: Labels, given: Given, out_channels: int
     """Outputs of a grouped convolution: each of its groups, with all its inputs and outputs, is one atom."""
     weight, groups = given["weight"], given["groups"]
     atoms = follower.atoms.fresh(groups)
+    follower.follow_stored_size(atoms)
     outputs, read = np.repeat(atoms, out_channels // groups), np.repeat(atoms, len(inputs) // groups)
     follower.fix(read[inputs == CONSTANT], "a grouped convolution reads constant channels")
     follower.tie(inputs, read, "a grouped convolution, which loses whole groups,")

@@ -110,6 +110,24 @@ def test_a_group_normalisation_loses_whole_groups():
     assert atoms["stem"][3] == {(name, side, i) for i in (6, 7) for name, side in _STEM_NORM_FC}
 
 
+class BlurredByStoredNumber(Net):
+    """A blur with a filter for each channel, whose number the module holds, as timm's."""
+
+    def __init__(self):
+        super().__init__()
+        self.channels = 8
+        self.register_buffer("kernel", torch.ones(1, 1, 3, 3).repeat(8, 1, 1, 1) / 9)
+
+    def body(self, x):
+        return functional.conv2d(x, self.kernel, padding=1, groups=self.channels)
+
+
+def test_a_stored_number_of_convolution_groups_changes_with_them():
+    groups, atoms = groups_of(BlurredByStoredNumber)
+    assert (groups["stem"].width, groups["stem"].fixed) == (8, "")
+    assert {("stem", "out", 3), ("kernel", "out", 3), ("channels", "out", 3)} <= atoms["stem"][3]
+
+
 class NormedWithoutWeights(Net):
     """Only numbers say how many channels these normalisations take."""
 
@@ -235,7 +253,7 @@ def test_what_torch_pruning_finds_coupled_is_coupled(name):
     assert {(group.width, frozenset(group.producers)) for group in trace(model, (3, 64, 64)).groups} == expected
 
 
-@pytest.mark.parametrize("factory", [*EVERY, NormedWithoutWeights])
+@pytest.mark.parametrize("factory", [*EVERY, BlurredByStoredNumber, NormedWithoutWeights])
 @settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 10_000))
 def test_any_plan_leaves_what_the_masked_network_computes(factory, seed):
