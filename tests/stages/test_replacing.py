@@ -68,7 +68,7 @@ def test_many_changes_are_cut_short(run):
     go(run)
     keys = ("opset", "dynamic_batch")
     finetune = {"epochs": 3, "batch_size": 1, "momentum": 0.5, "seed": 1, "distill": 0.5, "augment": "none"}
-    assert "  and 1 more settings" in notes_before(
+    assert "  and 1 more setting" in notes_before(
         run, finetune=finetune | {"weight_decay": 0.1}, export=dict(zip(keys, (19, True), strict=True))
     )
 
