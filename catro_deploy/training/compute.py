@@ -12,7 +12,7 @@ from catro_deploy.errors import SettingsError
 from catro_deploy.training.striding import suffers_channels_last
 from catro_deploy.training.world import local_gpu
 
-__all__ = ["Hardware", "choose_device", "choose_hardware", "runs_channels_last"]
+__all__ = ["Hardware", "can_run", "choose_device", "choose_hardware"]
 
 
 @dataclass(frozen=True)
@@ -60,30 +60,33 @@ def choose_hardware(
 ) -> Hardware:
     """Choose the hardware for ``model``; ``amp`` allows bfloat16 or float16 if the processor is fast with it.
 
-    With the ``input_shape`` of its images (channels, height, width), the layout is one in which the model can run.
+    With the ``input_shape`` of its images (channels, height, width), format and layout are those in which it can run.
 
     Raises:
         SettingsError: ``cuda`` is requested, and PyTorch sees no GPU.
     """
-    hardware = _fastest(model, choose_device(wanted), amp)
-    if hardware.memory_format == torch.channels_last and input_shape and not runs_channels_last(model, input_shape):
-        return replace(hardware, memory_format=torch.contiguous_format)
-    return hardware
+    fastest = _fastest(model, choose_device(wanted), amp)
+    if input_shape is None:
+        return fastest
+    plain = Hardware(fastest.device, None, torch.contiguous_format)
+    in_order = (fastest, replace(plain, dtype=fastest.dtype), replace(fastest, dtype=None))
+    return next((one for one in in_order if one == plain or can_run(model, one, input_shape)), plain)
 
 
-def runs_channels_last(model: nn.Module, input_shape: tuple[int, int, int]) -> bool:
-    """Whether ``model`` can run on images of ``input_shape`` in channels last.
+def can_run(model: nn.Module, hardware: Hardware, input_shape: tuple[int, int, int]) -> bool:
+    """Whether ``model`` can run on images of ``input_shape`` in the number format and layout of ``hardware``.
 
-    It cannot if it flattens feature maps with ``view``, which requires channels to come before rows in memory, or if a
-    weight has five axes, as that of a 3D convolution.
+    Channels last is impossible if it flattens feature maps with ``view``, which requires channels to come before rows
+    in memory, or if a weight has five axes, as that of a 3D convolution; and bfloat16 is if an operator has no kernel
+    for it, as deformable convolutions on a CPU.
     """
-    device = next((parameter.device for parameter in model.parameters()), None)
-    copied = copy.deepcopy(model)
     try:
-        copied.to(memory_format=torch.channels_last).eval()
-        with torch.no_grad():
-            image = torch.zeros(2, *input_shape, device=device).contiguous(memory_format=torch.channels_last)
-            copied.forward(image)  # not copied(image): graph modules print their failures
+        copied = hardware.place(copy.deepcopy(model)).eval()
+        images = torch.zeros(2, *input_shape, device=hardware.device).contiguous(memory_format=hardware.memory_format)
+        with torch.no_grad(), hardware.autocast():
+            copied.forward(images)  # not copied(images): graph modules print their failures
+    except torch.OutOfMemoryError:
+        raise
     except RuntimeError:
         return False
     return True

@@ -2,6 +2,7 @@
 
 import copy
 from contextlib import AbstractContextManager
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +12,7 @@ from catro_deploy.errors import ModelError
 from catro_deploy.graph.fx.folding import folded
 from catro_deploy.progress import Progress
 from catro_deploy.training.compiling import Forward, compiled_teacher
-from catro_deploy.training.compute import Hardware, runs_channels_last
+from catro_deploy.training.compute import Hardware, can_run
 from catro_deploy.training.features import Features, Maps, inputs_of
 
 __all__ = ["Objective", "distillation_loss"]
@@ -93,7 +94,8 @@ class Objective:
         if self._memory_format is None:
             # Unlike those of a pruned network, its widths fill vector registers: this layout halves the time.
             _, channels, height, width = images.shape
-            fits = runs_channels_last(teacher, (channels, height, width))
+            channels_last = replace(self._hardware, memory_format=torch.channels_last)
+            fits = can_run(teacher, channels_last, (channels, height, width))
             self._memory_format = torch.channels_last if fits else torch.contiguous_format
             teacher.to(memory_format=self._memory_format)
         return images.contiguous(memory_format=self._memory_format)

@@ -2,10 +2,12 @@
 
 import pytest
 import torch
+import torchvision.ops
 from torch import nn
 
-from catro_deploy.training.compute import choose_hardware, runs_channels_last
+from catro_deploy.training.compute import Hardware, can_run, choose_hardware
 
+CHANNELS_LAST = Hardware(torch.device("cpu"), None, torch.channels_last)
 INTEL, AMD = "Intel(R) Xeon(R) Processor", "AMD EPYC"
 
 
@@ -81,7 +83,7 @@ def flattening(how: str) -> nn.Module:
 
 def test_a_network_that_views_maps_as_rows_is_kept_out_of_channels_last(processor):
     processor(AMD)
-    assert not runs_channels_last(flattening("view"), (3, 8, 8))
+    assert not can_run(flattening("view"), CHANNELS_LAST, (3, 8, 8))
     assert choose_hardware(flattening("view"), "cpu", False, (3, 8, 8)).memory_format == torch.contiguous_format
     assert choose_hardware(flattening("reshape"), "cpu", False, (3, 8, 8)).memory_format == torch.channels_last
 
@@ -99,10 +101,25 @@ def test_a_network_with_a_convolution_in_3d_is_kept_out_of_channels_last(process
     assert choose_hardware(Frames(), "cpu", False, (3, 8, 8)).memory_format == torch.contiguous_format
 
 
+def test_an_operator_without_a_kernel_for_bfloat16_keeps_the_network_in_float32(processor):
+    class Deformable(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.offset, self.conv = nn.Conv2d(3, 18, 3, padding=1), torchvision.ops.DeformConv2d(3, 32, 3, padding=1)
+
+        def forward(self, images):
+            return self.conv(images, self.offset(images)).mean((2, 3))
+
+    processor(AMD, "avx512_bf16")
+    chosen = choose_hardware(Deformable(), "cpu", True, (3, 8, 8))
+    assert (chosen.dtype, chosen.memory_format) == (None, torch.channels_last)
+    assert choose_hardware(flattening("view"), "cpu", True, (3, 8, 8)).dtype == torch.bfloat16
+
+
 def test_asking_whether_a_layout_fits_leaves_the_network_as_it_was():
     model = nn.Sequential(nn.Conv2d(3, 32, 3), nn.BatchNorm2d(32), nn.Flatten(), nn.Linear(32 * 36, 4)).train()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    assert runs_channels_last(model, (3, 8, 8))
+    assert can_run(model, CHANNELS_LAST, (3, 8, 8))
     assert model.training
     assert model[0].weight.is_contiguous()
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
