@@ -127,7 +127,10 @@ def source_words(latency: LatencyFigures) -> str:
     """The source of the plan's times, and the optimality gap of the allocation."""
     source = latency.source[:1].upper() + latency.source[1:]
     gap = latency.gap
-    proven = "" if gap is None else f" On these times the allocation is proven to be within {gap:.2%} of the best."
+    proven = ""
+    if gap is not None:
+        optimum = f"within {max(gap, 1e-4):.2%} of the best" if gap else "the best"
+        proven = f" On these times the allocation is proven to be {optimum}."
     nature = " These times are estimated, not measured." if latency.how == "estimate" else ""
     untested = " No networks were held out to evaluate it." if latency.errors is None else ""
     return f"{source}.{nature}{untested}{proven}"

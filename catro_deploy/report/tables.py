@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from catro_deploy.records import Energy
-from catro_deploy.records.figures import InputFigures, Latency
+from catro_deploy.records.figures import GroupFigures, InputFigures, Latency
 from catro_deploy.records.report import Report
 from catro_deploy.report.shipping import kilobytes
 from catro_deploy.report.verdict import prediction_word
@@ -167,21 +167,27 @@ def class_table(report: Report) -> Table:
 
 
 def width_table(report: Report) -> Table:
-    """Widths by group, with the reasons."""
+    """Widths by group, with the reasons; columns of the scatter criterion only if it selected channels."""
+    scored = any(group.trace_ratio is not None or group.rounds is not None for group in report.groups)
     rows = tuple(
         (
             group.name,
             count(group.width_before),
             count(group.width_after) if group.width_after else "removed",
             f"{group.width_after / group.width_before:.0%}",
-            "" if group.trace_ratio is None else f"{group.trace_ratio:.4g}",
-            "" if group.rounds is None else str(group.rounds),
+            *(_scores(group) if scored else ()),
             ", ".join(group.layers) + (f" (fixed: {group.fixed})" if group.fixed else ""),
         )
         for group in report.groups
     )
-    head = ("Group", "Before", "After", "Kept", "Trace ratio", "Rounds", "Producers")
-    return Table(head, rows, frozenset({1, 2, 3, 4, 5}))
+    scores = ("Trace ratio", "Rounds") if scored else ()
+    head = ("Group", "Before", "After", "Kept", *scores, "Producers")
+    return Table(head, rows, frozenset(range(1, len(head) - 1)))
+
+
+def _scores(group: GroupFigures) -> tuple[str, str]:
+    ratio, rounds = group.trace_ratio, group.rounds
+    return "" if ratio is None else f"{ratio:.4g}", "" if rounds is None else str(rounds)
 
 
 def records_table(record: Mapping[str, Any], head: tuple[str, str], absent: str = "not recorded") -> Table:
