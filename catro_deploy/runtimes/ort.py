@@ -196,7 +196,7 @@ def _import_onnxruntime() -> Any:  # noqa: ANN401 - a module without annotations
         import onnxruntime
     except ImportError as error:
         raise RuntimeMissingError(
-            f"ONNX Runtime cannot be imported ({error}).", "Install it: python -m pip install onnxruntime"
+            f"ONNX Runtime cannot be imported ({error}).", "Install it: python3 -m pip install onnxruntime"
         ) from None
     return onnxruntime
 
