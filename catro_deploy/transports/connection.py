@@ -178,7 +178,10 @@ class Connection:
     def _raise_refusal(self, event: Mapping[str, Any]) -> None:
         if event["event"] in ("error", "missing"):
             self.reached = True
-            raise NoAgent(self.device, event["arrived"]) if event["event"] == "missing" else as_error(event)
+            if event["event"] == "missing":
+                raise NoAgent(self.device, event["arrived"])
+            error = as_error(event)
+            raise type(error)(f"On {self.device.name}: {error.problem}", error.hint)
 
     def _check(self, code: int, said: str) -> None:
         """Raise the error for the exit code and standard error of a call without a result."""

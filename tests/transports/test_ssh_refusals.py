@@ -81,3 +81,11 @@ def test_python_is_too_old(server, home):
         server.folder / "old-python", "echo 'catro-deploy needs Python 3.8 or later; this is 3.6.9' >&2; exit 1"
     )
     assert "this is 3.6.9" in refusal(server.device(home, str(old))).problem
+
+
+def test_an_error_of_the_agent_names_the_device(device, home):
+    home.mkdir()
+    home.chmod(0o777)
+    error = refusal(device)
+    assert error.problem.startswith(f"On far: {home} ")
+    assert "all users can write to it" in error.problem
