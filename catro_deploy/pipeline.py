@@ -10,6 +10,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from catro_deploy.errors import MissedError, RunFolderError, TargetError
@@ -21,7 +22,7 @@ from catro_deploy.settings import AUTO, TARGETS_OWN, Settings, settings_text
 from catro_deploy.stages.applicable import applicable
 from catro_deploy.stages.decided import as_decided
 from catro_deploy.stages.outside import checkpoint_hash, deciding
-from catro_deploy.stages.preconditions import check_before_writing
+from catro_deploy.stages.preconditions import Devices, check_before_writing
 from catro_deploy.stages.replacing import replacement, sibling_folder
 from catro_deploy.stages.table import RUNTIMES, SEARCH, STAGES, VARIANTS, Stage
 from catro_deploy.targets import load_target
@@ -105,8 +106,12 @@ def run_stages(
     *,
     force: bool = False,
     table: Sequence[Stage] = STAGES,
+    ahead: Sequence[str] = (),
 ) -> MissedError | None:
     """Run the stages ``names`` in the order of ``table``, except those that are done; ``force`` runs them anyway.
+
+    Before the first of them runs, the devices that it and later ones need are checked; ``ahead`` are stages that later
+    calls will run.
 
     The search runs only for the budget ``auto``, and variants are compared only if [search] is enabled. Pruning then
     uses their results, and the stages after it use the plan.
@@ -116,6 +121,7 @@ def run_stages(
 
     Raises:
         RunFolderError: another process is using the folder, or an earlier stage has not been run.
+        DeviceError, StorageError: a device or the cache folder cannot be used; earlier results are kept.
         CatroError: whatever a stage raises.
     """
     missed: list[MissedError] = []
@@ -130,9 +136,12 @@ def run_stages(
         text = settings_text(settings)
         if not run.settings.is_file() or run.settings.read_text(encoding="utf-8") != text:
             write_text(run.settings, text)
-        for stage in table:
+        devices = Devices(settings, run, progress)
+        for place, stage in enumerate(table):
             if stage.name in names:
-                missed += _run_stage(stage, settings, run, progress, force, table)
+                later = [other for other in table[place + 1 :] if other.name in {*names, *ahead}]
+                ready = partial(devices.require, [stage, *later])
+                missed += _run_stage(stage, settings, run, progress, force, table, ready)
     if not missed:
         return None
     return MissedError("\n".join(m.problem for m in missed), "\n".join(m.hint for m in missed))
@@ -167,14 +176,22 @@ def _note_left_out(skipped: Sequence[str], names: Sequence[str], settings: Setti
 
 
 def _run_stage(
-    stage: Stage, settings: Settings, run: RunFolder, progress: Progress, force: bool, table: Sequence[Stage]
+    stage: Stage,
+    settings: Settings,
+    run: RunFolder,
+    progress: Progress,
+    force: bool,
+    table: Sequence[Stage],
+    ready: Callable[[], None],
 ) -> list[MissedError]:
+    """Run ``stage`` unless it is done; ``ready`` is called before its earlier results are taken back."""
     _require_upstream(stage, run, table)
     settings = as_decided(settings, stage, run)
     inputs = stage.inputs(settings, run)
     if not force and run.is_done(stage.name, inputs):
         progress.note(f"{stage.name}: unchanged, skipped")
         return run.missed(stage.name)
+    ready()
     run.take_back(_with_downstream(stage, run, table))
     for folder in stage.keeps(run) if force else ():
         shutil.rmtree(folder, ignore_errors=True)

@@ -65,7 +65,7 @@ def _follow(order: Order, progress: EventProgress) -> list[str]:
     problems: list[str] = []
     for stages in order.steps:
         progress.tell("step", stage=stages[0])
-        missed = pipeline.run_stages(stages, settings, run, progress, table=pipeline.STAGES)
+        missed = pipeline.run_stages(stages, settings, run, progress, table=pipeline.STAGES, ahead=order.ahead)
         problems += missed.problem.splitlines() if missed else []
     return problems
 

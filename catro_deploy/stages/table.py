@@ -24,12 +24,13 @@ __all__ = [
     "SHIP",
     "STAGES",
     "VARIANTS",
+    "VERIFY",
     "Paths",
     "Stage",
 ]
 
 SEARCH, VARIANTS, PRUNE, QUANTIZE = "search", "variants", "prune", "quantize"
-BUILD, BENCH, RUNTIMES, SHIP = "build", "bench", "runtimes", "ship"
+BUILD, VERIFY, BENCH, RUNTIMES, SHIP = "build", "verify", "bench", "runtimes", "ship"
 
 Paths = Callable[[RunFolder], tuple[Path, ...]]
 
@@ -160,7 +161,7 @@ STAGES: tuple[Stage, ...] = (
         on_device=True,
     ),
     Stage(
-        "verify",
+        VERIFY,
         "catro_deploy.stages.verify:verify",
         ("data", "build", "verify"),
         reads=lambda run: (

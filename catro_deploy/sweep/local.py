@@ -8,12 +8,14 @@ import queue
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from catro_deploy.errors import SettingsError
 from catro_deploy.sweep.cells import Cell
 from catro_deploy.sweep.engine import Job
 from catro_deploy.sweep.orders import Event, running
+from catro_deploy.sweep.steps import STEPS
 from catro_deploy.units import counted
 
 __all__ = ["LocalEngine", "available_bytes", "local_engine"]
@@ -76,7 +78,8 @@ class LocalEngine:
             thread.join()
 
     def _follow(self, job: Job, gpu: str | None) -> None:
-        with running(job.order, self._environment(job, gpu), self._stopping) as events:
+        ahead = tuple(name for step in STEPS for name in step.stages)
+        with running(replace(job.order, ahead=ahead), self._environment(job, gpu), self._stopping) as events:
             for event in events:
                 self._events.put((job, event))
 

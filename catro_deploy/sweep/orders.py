@@ -35,13 +35,15 @@ class Order:
     """The stages of each step to run, with the settings in ``text``, in the folder ``run``.
 
     ``place`` is the working folder, where relative paths in settings start; ``module`` is the module that carries out
-    the order. ``patience_s``: how long to wait if another process, on a machine that was lost, still holds the folder.
+    the order. ``ahead`` are stages of later orders whose devices can be reached from the same machine, and are checked
+    first. ``patience_s``: how long to wait if another process, on a machine that was lost, still holds the folder.
     """
 
     steps: tuple[tuple[str, ...], ...]
     text: str
     run: str
     patience_s: float = 0.0
+    ahead: tuple[str, ...] = ()
     place: str = field(default_factory=os.getcwd)
     module: str = field(default_factory=lambda: MODULE)
 

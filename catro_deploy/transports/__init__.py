@@ -4,8 +4,8 @@ A device is a string: HERE, the name of a device, or the path of a file of resul
 """
 
 import os
-from collections.abc import Callable, Generator, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,9 @@ from catro_deploy.transports.bundle import answer
 from catro_deploy.transports.registry import HERE, find_device
 from catro_deploy.transports.ssh import run_far
 
-__all__ = ["device_of", "is_carried", "reached", "run_job"]
+__all__ = ["device_of", "is_carried", "reached", "require_cache", "run_job"]
 
+LOCK = "device.lock"
 CARRIED = "/"
 """Occurs in every absolute path of a file of results, and in no device's name."""
 
@@ -87,6 +88,28 @@ def run_job(
     raise FaultError("The device's agent ended without a result.", "Run it again. See what works: catro-deploy doctor")
 
 
+def require_cache() -> None:
+    """Check that the cache folder can be written, as measuring on this machine requires.
+
+    Raises:
+        StorageError: it cannot.
+    """
+    home = cache_folder()
+    with _cache_errors(home):
+        home.mkdir(parents=True, exist_ok=True)
+        with (home / LOCK).open("a"):
+            pass
+
+
+@contextmanager
+def _cache_errors(home: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        problem = f"{home} could not be written: {error.strerror or error}."
+        raise StorageError(problem, "Set the variable CATRO_CACHE to another folder.") from None
+
+
 def _here(
     job: Job[Any], folder: Path, limit_s: float, note: Callable[[str], None]
 ) -> Generator[dict[str, Any], None, None]:
@@ -98,13 +121,10 @@ def _here(
     home = cache_folder()
     with ExitStack() as stack:
         if isinstance(job, BenchJob | ProfileJob):
-            lock = alone(home / "device.lock", f"process {os.getpid()}", lambda who: note(_waiting(who)))
-            try:
+            lock = alone(home / LOCK, f"process {os.getpid()}", lambda who: note(_waiting(who)))
+            with _cache_errors(home):
                 home.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(lock)
-            except OSError as error:
-                problem = f"{home} could not be written: {error.strerror or error}."
-                raise StorageError(problem, "Set the variable CATRO_CACHE to another folder.") from None
         yield from job_events(job, Workspace(str(folder), str(home)), limit_s)
 
 

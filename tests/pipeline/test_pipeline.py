@@ -4,9 +4,11 @@ from catro_deploy.errors import (
     BudgetError,
     CheckpointError,
     DataError,
+    DeviceError,
     MissedError,
     RunFolderError,
     SettingsError,
+    StorageError,
     TargetError,
 )
 from catro_deploy.files import write_text
@@ -20,9 +22,10 @@ from catro_deploy.pipeline import (
 from catro_deploy.progress import Silent
 from catro_deploy.resources import find
 from catro_deploy.settings import load_settings
-from catro_deploy.stages import applicable
+from catro_deploy.stages import applicable, preconditions
 from catro_deploy.stages.preconditions import check_settings
 from catro_deploy.stages.table import BUILD, QUANTIZE, RUNTIMES, SEARCH, VARIANTS
+from catro_deploy.transports.registry import Device, add_device
 from tests.pipeline.driving import ALL, go, settings_with
 from tests.quick_stages import TABLE, diary
 
@@ -270,3 +273,40 @@ def test_every_file_that_a_stage_reads_comes_from_an_earlier_one(run):
         assert set(stage.reads(run)) <= made
         assert not made & set(stage.writes(run))
         made |= set(stage.writes(run))
+
+
+@pytest.fixture
+def gone(monkeypatch, tmp_path):
+    """A device at whose address nothing answers."""
+    monkeypatch.setenv("CATRO_CONFIG", str(tmp_path / "config"))
+    add_device(Device(name="gone", ssh="ssh://nobody@127.0.0.1:1", target="x86-cpu"))
+
+
+def test_a_device_that_cannot_be_reached_is_reported_before_the_first_stage(run, gone):
+    two = {"prune": {"target": ["x86-cpu", "x86-cpu@gone"]}}
+    with pytest.raises(DeviceError, match=r"gone .*cannot be reached"):
+        go(run, **two)
+    assert diary(run) == []
+    with pytest.raises(DeviceError, match="gone"):  # in a sweep, which prunes and measures in separate calls
+        run_stages(("prune",), settings_with(**two), run, Silent(), table=TABLE, ahead=("finetune", "verify"))
+    assert go(run, ("prune",), **two) == ["prune"]
+
+
+def test_a_device_is_not_needed_for_what_is_done(run, gone, monkeypatch):
+    two = {"prune": {"target": ["x86-cpu", "x86-cpu@gone"]}}
+    with monkeypatch.context() as patch:
+        patch.setattr(preconditions, "run_job", lambda *arguments, **more: None)
+        go(run, **two)
+    run.report("md").unlink()
+    assert go(run, **two) == ["report"]
+    with pytest.raises(DeviceError):
+        go(run, ("bench",), force=True, **two)
+    assert go(run, **two) == []
+
+
+def test_a_cache_that_cannot_be_written_takes_no_results_back(run, monkeypatch):
+    go(run)
+    monkeypatch.setenv("CATRO_CACHE", "/dev/null")
+    with pytest.raises(StorageError, match="/dev/null"):
+        go(run, ("bench",), force=True)
+    assert go(run) == []
