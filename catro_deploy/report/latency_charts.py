@@ -7,7 +7,7 @@ from catro_deploy.records.budgets import BudgetUsed
 from catro_deploy.records.figures import LatencyFigures, LayerTime, StairFigures
 from catro_deploy.report import svg
 from catro_deploy.report.verdict import budget_words, prediction_word
-from catro_deploy.report.wording import count, shorten
+from catro_deploy.report.wording import shorten, three_digits
 from catro_deploy.units import counted
 
 __all__ = ["layers_chart", "rounds_chart", "stairs_charts"]
@@ -147,7 +147,7 @@ def layers_chart(latency: LatencyFigures) -> str:
     parts = svg.grid(axis)
     for number, one in enumerate(rows):
         before, after = one.before_us / divisor, one.after_us / divisor
-        change = f"{_short(before)} → {_short(after) if one.after_us else 'removed'}"
+        change = f"{three_digits(before)} → {three_digits(after) if one.after_us else 'removed'}"
         hint = f"{one.name}: {change} {unit}, {word}"
         drawn = [
             svg.name(one.name, "end"),
@@ -180,11 +180,5 @@ def _longest(layers: Sequence[LayerTime]) -> list[LayerTime]:
 
 
 def _sum(layers: Sequence[LayerTime], divisor: float) -> str:
-    return " → ".join(
-        _short(sum(times) / divisor) for times in ((one.before_us for one in layers), (one.after_us for one in layers))
-    )
-
-
-def _short(number: float) -> str:
-    """Three digits, or all digits before the point: ``1.83``, ``18.3``, ``183``, ``1,830``."""
-    return count(number) if number >= 99.95 else f"{number:.1f}" if number >= 9.995 else f"{number:.2f}"
+    before, after = sum(one.before_us for one in layers), sum(one.after_us for one in layers)
+    return f"{three_digits(before / divisor)} → {three_digits(after / divisor)}"

@@ -8,7 +8,7 @@ from catro_deploy.records.report import Report
 from catro_deploy.report.budgets import amount_words, asked_words, share_words
 from catro_deploy.report.tables import Table
 from catro_deploy.report.verdict import OUTCOMES, budget_words, prediction_word
-from catro_deploy.report.wording import change, count, duration, percent
+from catro_deploy.report.wording import change, count, duration, percent, three_digits
 from catro_deploy.units import counted
 
 __all__ = [
@@ -96,8 +96,8 @@ def layer_table(latency: LatencyFigures) -> Table:
     rows = tuple(
         (
             one.name,
-            f"{one.before_us:,.1f}",
-            f"{one.after_us:,.1f}" if one.after_us else "removed",
+            three_digits(one.before_us),
+            three_digits(one.after_us) if one.after_us else "removed",
             change(one.before_us, one.after_us) if one.before_us else "",
         )
         for one in latency.layers

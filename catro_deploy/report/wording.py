@@ -23,6 +23,7 @@ __all__ = [
     "ratios",
     "share_interval",
     "shorten",
+    "three_digits",
     "typeset",
     "value",
 ]
@@ -96,6 +97,11 @@ def ratios(*numbers: float) -> list[str]:
 def count(number: float) -> str:
     """``40551808`` as ``40,551,808``."""
     return f"{number:,.0f}"
+
+
+def three_digits(number: float) -> str:
+    """Three digits, or all digits before the point: ``1.83``, ``18.3``, ``183``, ``1,830``."""
+    return count(number) if number >= 99.95 else f"{number:.1f}" if number >= 9.995 else f"{number:.2f}"
 
 
 def large(number: float) -> str:

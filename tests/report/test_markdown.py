@@ -70,7 +70,7 @@ def test_markdown_explains_how_latency_decided():
     assert "| 1 | 0.490x | 0.520x | 0.510x to 0.530x | 104.0% | 530 us of 1.02 ms |" in text
     assert "| layer0.conv1 | 16 | 4 | none | 2, 4, 16 |" in text
     assert "| gone.conv1 | 16 | removed | 4 | 4, 8, 16 |" in text
-    assert "| layer0.conv1 | 600.0 | 150.0 | -75.0% |" in text
+    assert "| layer0.conv1 | 600 | 150 | -75.0% |" in text
     assert "| gone.conv2 | 80.0 | removed | -100.0% |" in text
     assert "| Networks held out from the fit | 40 | 90.0% | 97.5% | 3.1% | 0.950 |" in text
     assert "1 residual branch is removed, named by the last layer: gone.conv2." in text
