@@ -17,6 +17,7 @@ __all__ = [
     "depth_words",
     "error_table",
     "layer_table",
+    "prediction_words",
     "rounds_table",
     "source_words",
     "stairs_table",
@@ -57,6 +58,28 @@ def budgets_table(report: Report) -> Table | None:
 
 def _interval(used: BudgetUsed, bounds: Sequence[float]) -> str:
     return " to ".join(budget_words(used, bound) for bound in bounds)
+
+
+def prediction_words(report: Report) -> str:
+    """Why the prediction exceeds a budget that is met; empty where it does not."""
+    used, latency = report.budget_used, report.latency_plan
+    if latency is None or used.predicted is None or used.outcome != "met" or used.predicted <= used.asked:
+        return ""
+    words = (
+        f"The budget is met although the {_noun(latency)} is above it: that is the latency model's alone, and each "
+        "round allows for the model's error in earlier rounds."
+    )
+    measured = report.original.latency_ms
+    if used.unit != "x" or used.ci95 is None or measured is None:
+        return words
+    return (
+        f"{words} It is a share of the original's {duration(latency.original_us)} in the plan; the measured shares "
+        f"are of its latency in the same measurement, {duration(1000 * measured.p50)} in the last one."
+    )
+
+
+def _noun(latency: LatencyFigures) -> str:
+    return "estimate" if latency.how == "estimate" else "prediction"
 
 
 def rounds_table(latency: LatencyFigures, used: BudgetUsed) -> Table:

@@ -4,6 +4,7 @@ import pytest
 
 from catro_deploy.records import CostErrors, Staircase
 from catro_deploy.report.html import to_html
+from catro_deploy.report.markdown import to_markdown
 from tests.report.made import (
     make_bench,
     make_estimate,
@@ -85,6 +86,31 @@ def test_the_budget_is_a_figure_of_its_own_with_its_measurement():
     budget = section(html, "Budget")
     assert "Requested 0.500x Predicted 0.480x Measured 0.400x 95% CI of the measurement 0.320x to 0.500x" in budget
     assert "Outcome met MACs used, for information 49.00%" in budget
+
+
+def test_a_prediction_above_a_budget_that_is_met_is_explained():
+    above = make_latency(predicted_us=516.0)
+
+    budget = section(page(make_timed_plan("0.5x", latency=above)), "Budget")
+    assert "The budget is met although the prediction is above it" in budget
+    assert "1.00 ms in the plan" in budget
+    assert "in the same measurement, 1.84 ms in the last one" in section(
+        page(make_timed_plan("0.5x", latency=above), make_bench(2.5, 2.0, 3.125)), "Budget"
+    )
+    assert "a share of" not in section(page(make_timed_plan("515us", latency=above)), "Budget")
+    explained = "although the prediction"
+    assert explained not in section(page(make_timed_plan("0.5x")), "Budget")
+    assert explained not in section(page(make_timed_plan("0.3x", latency=above)), "Budget"), "it is missed"
+    assert explained in to_markdown(make_report(make_timed_plan("0.5x", latency=above), bench=make_bench(2.5, 2.0, 3)))
+
+
+def test_times_of_layers_have_the_same_digits_in_chart_and_table():
+    html = page(make_timed_plan(latency=make_latency(by_layer={"conv": (183.4, 3.84), "fc": (12.34, 0.987)})))
+
+    layers = section(html, "Time by layer")
+    assert "183 → 3.84" in layers
+    assert "conv 183 3.84" in layers
+    assert "fc 12.3 0.99" in layers
 
 
 def test_a_missed_budget_is_loud():
