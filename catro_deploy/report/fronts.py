@@ -16,6 +16,8 @@ TOP, HEIGHT, BELOW = 24.0, 190.0, 44.0
 METRICS = {"accuracy": "Accuracy", "agreement": "Same prediction as the original"}
 MARKS = {"fp32": ("dot", 4.0), "fp16": ("diamond", 4.0), "int8": ("ring", 4.0)}
 """Shape and radius of a cell's mark, by the served precision."""
+NARROWEST, LETTER, LINE = 290.0, 7.0, 13.0
+"""Pixels: width of the plot on a phone, at most of a letter, and between two lines of names."""
 Place = Callable[[float], float]
 Drawn = tuple[CellRecord, CellFigures, float, float]
 """A cell with its figures, its latency in milliseconds and its score, a fraction."""
@@ -49,7 +51,8 @@ def front_chart(front: Front) -> str:
     for one in drawn:
         parts += _whiskers(one, x, y)
     for one in drawn:
-        parts += _mark(one, x, y, chosen=one[0] is front.shipped, best=one[0] in front.best)
+        parts += _mark(one, x, y, chosen=one[0] is front.shipped)
+    parts += _labels([one for one in drawn if one[0] in front.best], x, y, front.shipped)
     described = "; ".join(f"{short_name(cell)}: {percent(score)} at {ms(time)} ms" for cell, _, time, score in drawn)
     size = f"height:{TOP + HEIGHT + BELOW:g}px"
     title = f"Front of {front.target} for {front.classes}"
@@ -86,19 +89,34 @@ def _whiskers(one: Drawn, x: Place, y: Place) -> list[str]:
     return parts
 
 
-def _mark(one: Drawn, x: Place, y: Place, *, chosen: bool, best: bool) -> list[str]:
+def _mark(one: Drawn, x: Place, y: Place, *, chosen: bool) -> list[str]:
     cell, figures, time, score = one
     shape, radius = MARKS[figures.precision or "fp32"]
     missed = "" if cell.status == "done" else " missed"
     hint = f"{short_name(cell)}: {percent(score)} at {ms(time)} ms{', missed a requirement' if missed else ''}"
     parts = [svg.circle(x(time), y(score), 8, "ring chosen")] if chosen else []
-    parts.append(svg.circle(x(time), y(score), radius, f"{shape} pruned{missed}", hint=hint))
-    if best:
+    return [*parts, svg.circle(x(time), y(score), radius, f"{shape} pruned{missed}", hint=hint)]
+
+
+def _labels(best: Sequence[Drawn], x: Place, y: Place, shipped: CellRecord | None) -> list[str]:
+    """The names of the best cells, below their marks, or above where they would touch another name on a phone."""
+    parts: list[str] = []
+    taken: list[tuple[float, float, float]] = []
+    for cell, _, time, score in sorted(best, key=lambda one: one[2]):
+        words = short_name(cell)
         side, dx = ("begin", 10) if x(time) < 80 else ("end", -10)
-        parts.append(
-            svg.text(x(time), y(score) + 16, short_name(cell), f"tick {side}{' chosen' if chosen else ''}", dx=dx)
-        )
+        start = x(time) / 100 * NARROWEST + dx - (LETTER * len(words) if side == "end" else 0)
+        end = start + LETTER * len(words)
+        below, above = y(score) + 16, y(score) - 9
+        at = next((at for at in (below, above) if _is_free(at, start, end, taken)), below)
+        taken.append((at, start, end))
+        parts.append(svg.text(x(time), at, words, f"tick {side}{' chosen' if cell is shipped else ''}", dx=dx))
     return parts
+
+
+def _is_free(at: float, start: float, end: float, taken: Sequence[tuple[float, float, float]]) -> bool:
+    """Whether a name on the line ``at`` touches none of ``taken``, each with its line, start and end in pixels."""
+    return all(abs(at - line) >= LINE or end < left or right < start for line, left, right in taken)
 
 
 def short_name(cell: CellRecord) -> str:

@@ -1,5 +1,6 @@
 """The page and the table of a sweep."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -148,6 +149,13 @@ def test_the_picture_has_each_measured_cell_its_intervals_and_the_original():
     assert len(page.styled("circle", "original")) == 1
     assert len(page.styled("circle", "chosen")) == 1
     assert len(page.styled("line", "spread")) == 6
+
+
+def test_names_of_cells_that_are_close_together_do_not_touch():
+    cells = [cell("a", 0.6, 0.90), cell("b", 0.61, 0.91, score=0.901), cell("c", 2.0, 0.99, score=0.99)]
+    (front,) = fronts(sweep_of(*cells))
+    first, second = re.findall(r'<text x="[^"]+" y="([^"]+)"[^>]*>0\.61?ms<', front_chart(front))
+    assert abs(float(first) - float(second)) > 13
 
 
 def test_the_record_reads_as_it_was_written():
