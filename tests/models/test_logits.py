@@ -1,6 +1,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from catro_deploy.errors import ModelError
 from catro_deploy.models.logits import logits_of
@@ -22,6 +23,28 @@ def test_logits_of_images_alone_are_those_in_a_batch():
 def test_a_norm_by_the_statistics_of_the_batch_is_rejected():
     with pytest.raises(ModelError, match=r"depend on the other images of its batch.*\n.*track_running_stats"):
         logits_of(network(nn.BatchNorm2d(4, track_running_stats=False)), IMAGES)
+
+
+class Noisy(nn.Module):
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.scale * torch.randn_like(x)
+
+
+class Dropped(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.dropout(x)
+
+
+@pytest.mark.parametrize("norm", [Noisy(1), Noisy(0.01), Dropped()])
+def test_random_logits_are_called_so(norm):
+    torch.manual_seed(0)
+    with pytest.raises(ModelError, match=r"vary between calls in eval mode.*\n.*dropout") as caught:
+        logits_of(network(norm), IMAGES)
+    assert "other images" not in str(caught.value)
 
 
 def test_logits_that_are_not_finite_are_left_to_other_checks():
