@@ -45,7 +45,7 @@ def _unknown(follower: Follower, given: Given, result: Any, *, name: str) -> Lab
 
 
 @_rule("copy_", "_prelu_kernel", "masked_fill", "hardswish", "hardswish_", "mish_", "gelu_", "threshold_",
-       "log_sigmoid_forward")  # fmt: skip
+       "log_sigmoid_forward", "rrelu_with_noise", "rrelu_with_noise_")  # fmt: skip
 def _pointwise(follower: Follower, given: Given, result: Any) -> LabelledTensors:  # noqa: ANN401
     """Elementwise with broadcasting: the labels of all operands are joined.
 

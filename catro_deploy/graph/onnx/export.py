@@ -3,7 +3,6 @@
 import copy
 import json
 import logging
-import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -19,7 +18,7 @@ from catro_deploy import __version__
 from catro_deploy.errors import ModelError, NumericsError
 from catro_deploy.files import replacing
 from catro_deploy.graph.onnx.interface import PLAIN, Interface
-from catro_deploy.graph.places import users_line
+from catro_deploy.graph.onnx.refusals import checker_refusal, export_refusal
 from catro_deploy.interrupts import deferred_signals
 from catro_deploy.runtimes import open_runner
 
@@ -31,12 +30,6 @@ AGREEMENT = 1e-4
 ROUNDINGS = 4
 # Limit of protobuf.
 LARGEST_FILE_BYTES = 2**31
-NO_OPERATOR = r"No ONNX function found for <OpOverload\(op='([\w.]+)'"
-# Fragments of the exporter's messages, and what the forward then depends on.
-CONTROL_FLOW = {
-    "data-dependent": "the values of the images",
-    "inferred a static shape": "how many images there are",
-}
 CHATTY_LOGGERS = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir", "onnxslim")
 
 
@@ -68,7 +61,7 @@ def export_onnx(
     try:
         onnx.checker.check_model(proto, full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-        raise ModelError(f"The network does not export to valid ONNX: {error}", "Try another export.opset.") from error
+        raise checker_refusal(error, opset) from error
     with replacing(path) as temporary:
         temporary.write_bytes(proto.SerializeToString())
         check_agreement(model, images, temporary, path.name)
@@ -147,10 +140,11 @@ def _to_proto(model: nn.Module, images: torch.Tensor, opset: int, dynamic_batch:
                 input_names=["image"],
                 output_names=["logits"],
                 dynamic_shapes=({0: "batch"},) if dynamic_batch else None,
+                custom_translation_table={torch.ops.aten.rrelu_with_noise_functional.default: _leaky_relu},
                 verbose=False,
             )
         except torch.onnx.errors.OnnxExporterError as error:
-            raise _refusal(error) from error
+            raise export_refusal(error) from error
         assert program is not None
         proto = onnxslim.slim(program.model_proto)
     written = next(entry.version for entry in proto.opset_import if entry.domain == "")
@@ -160,6 +154,13 @@ def _to_proto(model: nn.Module, images: torch.Tensor, opset: int, dynamic_batch:
             f"Set export.opset = {written}.",
         )
     return proto
+
+
+def _leaky_relu(x: Any, noise: Any, lower: float = 1 / 8, upper: float = 1 / 3, *training: object) -> tuple[Any, Any]:  # noqa: ANN401 - values of ONNX Script
+    """RReLU in eval mode, which the exporter lacks: a LeakyReLU with the mean of its slopes."""
+    from onnxscript import opset18
+
+    return opset18.LeakyRelu(x, alpha=(lower + upper) / 2), noise
 
 
 @contextmanager
@@ -176,30 +177,6 @@ def _quiet() -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
-
-
-def _refusal(error: Exception) -> ModelError:
-    """The error for a failed export, from its innermost cause, which the exporter wraps in pages of advice."""
-    cause: BaseException = error
-    while cause.__cause__ is not None:
-        cause = cause.__cause__
-    text = str(cause).strip()
-    if missing := re.search(NO_OPERATOR, text):
-        return ModelError(
-            f"The network cannot be exported: ONNX has no operator for {missing[1]}.",
-            "Rewrite it with operations that ONNX has, or compute it outside the network.",
-        )
-    for sign, words in CONTROL_FLOW.items():
-        if sign in text:
-            return ModelError(
-                f"The network cannot be exported: its forward depends on {words}{users_line(cause)}.",
-                "An ONNX graph has a single path: make the choice with torch.where, or outside the forward.",
-            )
-    first = (text.splitlines() or [""])[0]
-    return ModelError(
-        f"The network cannot be exported: {type(cause).__name__}: {first}{users_line(cause)}",
-        "The exporter runs the forward on tensors without values; the forward must support that.",
-    )
 
 
 def _lower_batch_norm_(proto: Any) -> None:  # noqa: ANN401 - onnx.ModelProto

@@ -5,6 +5,8 @@ import onnx
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
+from torchvision.ops import DeformConv2d
 
 from catro_deploy.errors import ModelError, NumericsError
 from catro_deploy.graph.onnx.export import export_onnx
@@ -146,6 +148,36 @@ def test_a_network_that_cannot_be_exported_is_explained(tmp_path, model, reason)
         export_onnx(model.eval(), SHAPE, tmp_path / "model.onnx", opset=18, dynamic_batch=True, metadata={})
     assert len(caught.value.problem) < 400
     assert list(tmp_path.iterdir()) == []
+
+
+class RandomSlopes(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.rrelu(x, 0.2, 0.6, training=self.training).mean((2, 3))
+
+
+@pytest.mark.parametrize("model", [RandomSlopes(), nn.Sequential(nn.RReLU(), nn.Flatten())])
+@pytest.mark.parametrize("opset", [18, 23])
+def test_rrelu_is_exported_as_leaky_relu(tmp_path, model, opset):
+    file = tmp_path / "model.onnx"
+    export_onnx(model.eval(), SHAPE, file, opset=opset, metadata={})
+    assert onnx.load(file).graph.node[0].op_type == "LeakyRelu"
+
+
+class Deformed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.offset, self.conv = nn.Conv2d(3, 18, 3), DeformConv2d(3, 3, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.conv(x, self.offset(x)).mean((2, 3))
+
+
+def test_the_first_opset_that_has_an_operator_is_named_and_works(tmp_path):
+    file, model = tmp_path / "model.onnx", Deformed().eval()
+    with pytest.raises(ModelError, match=r"DeformConv.*opset 18\b.*\n.*export\.opset = 19\b"):
+        export_onnx(model, SHAPE, file, opset=18, metadata={})
+    assert list(tmp_path.iterdir()) == []
+    export_onnx(model, SHAPE, file, opset=19, metadata={})
 
 
 def test_nan_weights_are_refused_and_the_old_file_stays(tmp_path):
