@@ -25,6 +25,10 @@ class NumberProxy(fx.Proxy):
             raise AttributeError(name)
         return NumberAttribute(self, name)
 
+    def __setitem__(self, place: object, value: object) -> None:
+        """Refuse ``x[:, :8] = 0``: the graph has no step that changes a part of a tensor."""
+        raise TypeError("it assigns to a part of a tensor; torch.cat, torch.where or masked_fill can compute the same")
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:  # noqa: ANN401 - NumPy's types
         """Support ``np.sqrt(x.shape[1])``."""
         return np.asarray(self.tracer.number(self), dtype)

@@ -177,6 +177,19 @@ def test_an_error_that_is_no_control_flow_is_not_called_so():
     assert "ontrol flow" not in caught.value.hint
 
 
+class Assigning(Residual):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = super().forward(x)
+        x[:, :1] = 0
+        return x
+
+
+def test_an_assignment_to_a_part_of_a_tensor_is_called_so():
+    with pytest.raises(ModelError, match=r"assigns to a part of a tensor.*torch\.cat.*x\[:, :1\] = 0") as caught:
+        evaluation_graph(Assigning(), input_shape=(3, 8, 8))
+    assert "NumberProxy" not in str(caught.value)
+
+
 class ByNumPy(nn.Module):
     """Numbers of NumPy: a constant, and what it computes of sizes."""
 
