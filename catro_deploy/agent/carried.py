@@ -24,7 +24,7 @@ from catro_deploy.errors import CatroError, MessageError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["JOBS", "RESULT", "carried_events", "do", "job_name"]
+__all__ = ["JOBS", "RESULT", "carried_events", "carried_jobs", "do", "job_name"]
 
 JOBS = "jobs.json"
 """A ``Bundle``; the files of its jobs are in the folder ``files``."""
@@ -48,12 +48,21 @@ def do(folder: Path) -> int:
             done = {one.job for one in carried_events(place) if one.event["event"] == "result"}
         for name, job in jobs.items():
             if name not in done:
-                _do(name, job, folder)
+                _do(name, job, folder, BundleResults(tuple(jobs)))
     except CatroError as error:
         _say(f"\n{error}\n")
         return error.exit_code
     _say(f"Done. Copy this file back to the host: {place}\nThen run there: catro-deploy import {RESULT}\n")
     return 0
+
+
+def carried_jobs(path: Path) -> tuple[str, ...]:
+    """The names of the jobs whose results the file ``path`` has once the agent has finished.
+
+    Raises:
+        MessageError: it cannot be read, is damaged, or is of another version.
+    """
+    return _heading(next(_lines(path), b"")).jobs
 
 
 def carried_events(path: Path) -> Iterator[CarriedEvent]:
@@ -64,7 +73,7 @@ def carried_events(path: Path) -> Iterator[CarriedEvent]:
     """
     try:
         lines = _lines(path)
-        read(BundleResults, parse(next(lines, b""), "file"))
+        _heading(next(lines, b""))
         for line in lines:
             found = read(CarriedEvent, parse(line, "file"), "file")
             if found.event.get("event") not in ANSWERS:
@@ -102,8 +111,8 @@ def _jobs(folder: Path) -> Mapping[str, CarriedJob]:
     return jobs
 
 
-def _do(name: str, carried: CarriedJob, folder: Path) -> None:
-    """Run one job, and append its events to the results."""
+def _do(name: str, carried: CarriedJob, folder: Path, heading: BundleResults) -> None:
+    """Run one job, and append its events to the results, which begin with ``heading``."""
     began, place = time.monotonic(), folder / RESULT
     _say(f"{carried.title} ...")
     unfinished = place.with_name(f".{RESULT}.part")
@@ -112,7 +121,7 @@ def _do(name: str, carried: CarriedJob, folder: Path) -> None:
         if place.exists():
             shutil.copyfile(str(place), str(unfinished))
         else:
-            unfinished.write_text(json.dumps(to_json(BundleResults())) + "\n", encoding="utf-8")
+            unfinished.write_text(json.dumps(to_json(heading)) + "\n", encoding="utf-8")
         with unfinished.open("a", encoding="utf-8") as file:
             for event in job_events(carried.job, workspace, carried.limit_s):
                 if event["event"] in ANSWERS:
@@ -120,6 +129,10 @@ def _do(name: str, carried: CarriedJob, folder: Path) -> None:
             read_result(carried.job, event.get("result"))
         unfinished.replace(place)
     _say(f" {time.monotonic() - began:.0f} s\n")
+
+
+def _heading(line: bytes) -> BundleResults:
+    return read(BundleResults, parse(line, "file"))
 
 
 def _lines(path: Path) -> Iterator[bytes]:

@@ -267,9 +267,14 @@ class Bundle(Carried):
 
 @dataclass(frozen=True)
 class BundleResults(Carried):
-    """The first line of the file that is carried back; each further line is a ``CarriedEvent``."""
+    """The first line of the file that is carried back, with the names of all jobs of the bundle.
+
+    Each further line is a ``CarriedEvent``.
+    """
 
     NAME: ClassVar[str] = "results"
+
+    jobs: Tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

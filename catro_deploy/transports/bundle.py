@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from catro_deploy.agent.carried import JOBS, RESULT, carried_events, job_name
+from catro_deploy.agent.carried import JOBS, RESULT, carried_events, carried_jobs, job_name
 from catro_deploy.agent.jobs import Bundle, CarriedJob, Job, read_result
 from catro_deploy.agent.wire import to_json
 from catro_deploy.errors import MessageError, RunFolderError
@@ -82,7 +82,8 @@ def answer(results: Path, job: Job[Any], folder: Path, files: Sequence[str]) -> 
     """The events of ``job`` in the file ``results``, as JSON; the last one is its result.
 
     Raises:
-        RunFolderError: it has no result: the file cannot be read, is damaged, or belongs to other networks.
+        RunFolderError: it has no result: the file cannot be read, is damaged or incomplete, or belongs to other
+            networks.
     """
     name = job_name(to_json(job), _hashes(folder, files))
     try:
@@ -93,8 +94,15 @@ def answer(results: Path, job: Job[Any], folder: Path, files: Sequence[str]) -> 
                 yield dict(found.event)
                 if found.event["event"] == "result":
                     return
+        is_of_this_run = name in carried_jobs(results)
     except MessageError as error:
         raise RunFolderError(error.problem, error.hint) from None
+    if is_of_this_run:
+        raise RunFolderError(
+            f"{results} has no result for this run's {job.NAME} yet: the agent has not finished, or the end of the "
+            "file is missing.",
+            "On the device, run again: python3 agent.pyz do; it skips jobs that are done. Then copy the file again.",
+        )
     raise RunFolderError(
         f"{results} has no result for this run's {job.NAME}: it is of another run, or of an older state of this one.",
         "Make a bundle of this run and carry it to the device: catro-deploy bundle",

@@ -105,6 +105,24 @@ def test_results_of_another_run_are_refused(run, tmp_path):
     assert not (run / "device-results.json").exists()
 
 
+def test_incomplete_results_say_that_the_agent_has_not_finished(run, tmp_path):
+    assert command("bundle").exit_code == 0
+    assert on_the_device(run, tmp_path).returncode == 0
+    result = tmp_path / "catro-bundle" / "result.json"
+    lines = result.read_text().splitlines(keepends=True)
+    ends = [place for place, line in enumerate(lines) if json.loads(line).get("event", {}).get("event") == "result"]
+    for kept in (1, ends[0], ends[0] + 1):  # no job, a part of the first one, and the first one only
+        result.write_text("".join(lines[:kept]))
+        done = command("import", str(result))
+        assert done.exit_code == 2
+        assert "the agent has not finished" in done.stderr
+        assert "python3 agent.pyz do" in done.stderr
+        assert not (run / "device-results.json").exists()
+    assert agent(tmp_path / "catro-bundle").returncode == 0  # it continues with the second job
+    taken = command("import", str(result))
+    assert taken.exit_code == exit_code_of(run, "verify", "bench"), taken.stderr
+
+
 def negative_sample(result):
     result["original"]["samples_us"][3] *= -1
 
@@ -161,13 +179,18 @@ def test_results_are_recounted_and_what_cannot_be_one_is_refused(run, tmp_path):
         found["speedup"] = {"median": 9.0, "ci95": [8.0, 10.0]}
         found["pruned"]["p50_us"] = 0.001
 
+    def drift(found):
+        found["warnings"] = ["The medians moved. Measure again: catro-deploy bench --force"]
+
     edited(result, "bench", boast)
+    edited(result, "bench", drift)
     taken = command("import", str(result))
     assert taken.exit_code == exit_code_of(run, "verify", "bench"), taken.stderr
     bench = json.loads((run / "bench.json").read_text())
     medians = [statistics.median_low(bench[name]["samples_us"]) for name in ("original", "pruned")]
     assert bench["speedup"]["median"] == pytest.approx(medians[0] / medians[1])
     assert bench["pruned"]["p50_us"] == medians[1]
+    assert "The medians moved. Measure again: catro-deploy bundle" in bench["warnings"]
     low, high = bench["speedup"]["ci95"]
     assert low <= bench["speedup"]["median"] <= high
 
