@@ -61,7 +61,8 @@ def with_target_of_device(settings: Settings) -> Settings:
     if load_target(settings.prune.target).name != device.target_name:
         raise TargetError(
             f"The device {device.name} belongs to target {device.target}, but the target is {settings.prune.target}.",
-            "Leave --target out; or correct the device's target: catro-deploy device add --force",
+            "Leave --target out; or correct the device's target: "
+            f"catro-deploy device add {device.name} --force --target {settings.prune.target}",
         )
     return settings
 

@@ -29,7 +29,7 @@ __all__ = ["Refused", "arrived_bytes", "receive", "require_own"]
 
 SUBFOLDERS = ("files", "jobs", "engines")
 CHUNK_BYTES = 1 << 16
-ELSEWHERE = "Name a folder that only you can write to: catro-deploy device add --force --folder PATH"
+ELSEWHERE = "Name a folder that only you can write to: catro-deploy device add NAME --force --folder PATH"
 
 
 class Refused(Exception):  # noqa: N818 - it becomes an error of the host

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["examine", "telemetry"]
 
 LEAST_FREE_GIB = 1.0
+OTHER_FOLDER = "free some space, or name another folder: catro-deploy device add NAME --force --folder PATH"
 # The module, its package on PyPI, and the package of Debian and JetPack, if there is one.
 RUNTIMES = {
     "onnxruntime": ("onnxruntime", "onnxruntime", None),
@@ -72,7 +73,7 @@ def _python(runtime: str) -> Finding:
     if sys.version_info >= least:
         return Finding("python", "works", detail, True)
     wanted = ".".join(map(str, least))
-    remedy = f"choose Python {wanted} or later: catro-deploy device add --force --python PATH"
+    remedy = f"choose Python {wanted} or later: catro-deploy device add NAME --force --python PATH"
     return Finding("python", "broken", f"{detail}; {runtime} needs {wanted} or later", True, remedy)
 
 
@@ -152,5 +153,5 @@ def _disk() -> Finding:
     free = shutil.disk_usage(str(there)).free / 2**30
     detail = f"{free:.1f} GiB free in {there}"
     if free < LEAST_FREE_GIB:
-        return Finding("disk", "broken", detail, False, "free some space, or: catro-deploy device add --force --folder")
+        return Finding("disk", "broken", detail, False, OTHER_FOLDER)
     return Finding("disk", "works", detail, False)

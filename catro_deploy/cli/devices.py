@@ -1,6 +1,6 @@
 """``device add``, ``device list``, ``device check`` and ``device remove``."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,6 +22,11 @@ TO_WRITE = {
     "folder": "Name a folder on the device; or leave --folder out: .cache/catro-deploy",
 }
 
+
+def _value(text: str) -> Any:  # noqa: ANN401 - Typer's own type
+    return typer.Option(help=text, show_default=False)
+
+
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name.", show_default=False)]
 
 
@@ -34,16 +39,23 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name.", show_defa
 def add(
     name: Name,
     ssh: Annotated[
-        str, typer.Option(help="Its address, as for the ssh command: USER@HOST, or a name of ~/.ssh/config.")
-    ],
-    target: Annotated[str, typer.Option(help="Its target: see catro-deploy targets list.")],
+        str | None,
+        _value(
+            "Its address, as for the ssh command: USER@HOST, or a name of ~/.ssh/config; required for a new device."
+        ),
+    ] = None,
+    target: Annotated[
+        str | None, _value("Its target: see catro-deploy targets list; required for a new device.")
+    ] = None,
     python: Annotated[
-        str, typer.Option(help="Python 3.8 or later there, with numpy and the target's runtime.")
-    ] = "python3",
+        str | None, _value("Python 3.8 or later there, with numpy and the target's runtime; default: python3.")
+    ] = None,
     folder: Annotated[
-        str, typer.Option(help="Folder for models there; relative to that user's home.")
-    ] = ".cache/catro-deploy",
-    force: Annotated[bool, typer.Option("--force", help="Replace a device of yours that has this name.")] = False,
+        str | None, _value("Folder for models there, relative to that user's home; default: .cache/catro-deploy.")
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Change a device of yours that has this name; other values stay.")
+    ] = False,
 ) -> None:
     """Register a device, so that --device NAME finds it."""
     from pathlib import Path
@@ -53,13 +65,20 @@ def add(
     from catro_deploy.resources import is_path
     from catro_deploy.targets import load_target
     from catro_deploy.transports.reach import require_reachable
-    from catro_deploy.transports.registry import Device, add_device
+    from catro_deploy.transports.registry import Device, add_device, load_devices
 
-    require_reachable(load_target(target), name, "device add")
-    if is_path(target):  # the device is also used from other folders
-        target = Path(target).absolute().as_posix()
+    given = {"ssh": ssh, "target": target, "python": python, "folder": folder}
+    values = {key: value for key, value in given.items() if value is not None}
+    if earlier := load_devices().get(name):
+        values = earlier.model_dump(exclude={"name"}) | values
+    if lacking := [f"--{key} {key.upper()}" for key in ("ssh", "target") if key not in values]:
+        problem = f"You have no device {name!r} yet, so its {' and '.join(lacking)} must be given."
+        raise TargetError(problem, f"catro-deploy device add {name} --ssh USER@HOST --target TARGET")
+    require_reachable(load_target(values["target"]), name, "device add")
+    if is_path(values["target"]):  # the device is also used from other folders
+        values["target"] = Path(values["target"]).absolute().as_posix()
     try:
-        device = Device(name=name, ssh=ssh, target=target, python=python, folder=folder)
+        device = Device(name=name, **values)
     except ValidationError as error:
         first = error.errors()[0]
         flag = str(first["loc"][0])

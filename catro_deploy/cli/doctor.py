@@ -5,7 +5,7 @@ import os
 import platform
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -72,7 +72,8 @@ def findings_on(name: str) -> Iterator[Finding]:
     try:
         result = run_job(name, DoctorJob(load_target(device.target).runtime), Path(), ())
         yield Finding("ssh", "works", device.ssh, True)
-        yield from result.findings
+        for one in result.findings:
+            yield replace(one, remedy=one.remedy.replace("device add NAME", f"device add {name}"))
     except DeviceError as error:
         yield Finding("ssh", "broken", error.problem, True, error.hint)
 

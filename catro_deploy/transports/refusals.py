@@ -38,7 +38,8 @@ def explained(device: Device, code: int, said: str) -> DeviceError:
     if code in NO_COMMAND:
         return DeviceError(
             "\n".join([f"{device.name} ({device.ssh}) has no Python at {device.python!r}.", *lines]),
-            "Install Python 3.8 or later there, or say where it is: catro-deploy device add --force --python PATH",
+            "Install Python 3.8 or later there, or say where it is: "
+            f"catro-deploy device add {device.name} --force --python PATH",
         )
     for sign, problem, hint in SSH:
         if sign.lower() in said.lower():

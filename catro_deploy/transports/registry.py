@@ -100,7 +100,7 @@ def add_device(device: Device, *, force: bool = False) -> Path:
     if device.name in devices and not force:
         raise TargetError(
             f"You have a device {device.name!r} already: {devices[device.name].ssh}",
-            "Choose another name, or replace it: --force",
+            "Choose another name, or add --force to change it; values that are not given stay.",
         )
     _write({**devices, device.name: device}, path)
     return path

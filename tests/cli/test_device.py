@@ -41,6 +41,21 @@ def far(tmp_path, monkeypatch):
         yield
 
 
+def test_force_changes_the_given_values_only(catro):
+    missing = catro("device", "add", "van", "--force", "--python", "venv/bin/python")
+    assert missing.exit_code == 2
+    assert "--ssh USER@HOST --target TARGET" in missing.stderr
+    added = ("--ssh", "ubuntu@10.0.0.7", "--target", "x86-cpu", "--folder", "models")
+    assert catro("device", "add", "van", *added).exit_code == 0
+    taken = catro("device", "add", "van", "--python", "venv/bin/python")
+    assert taken.exit_code == 2
+    assert "You have a device 'van' already" in taken.stderr
+    assert catro("device", "add", "van", "--force", "--python", "venv/bin/python").exit_code == 0
+    (van,) = document(catro("device", "list", "--json"))
+    assert van["python"] == "venv/bin/python"
+    assert (van["ssh"], van["target"], van["folder"]) == ("ubuntu@10.0.0.7", "x86-cpu", "models")
+
+
 def test_devices_are_added_listed_and_removed(catro):
     assert "None yet" in catro("device", "list").stdout
     added = catro(
