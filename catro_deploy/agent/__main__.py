@@ -1,4 +1,4 @@
-"""The agent: reads one order from the standard input, writes events as JSON lines to the standard output.
+"""The agent: reads one order, a line, from the standard input, writes events as JSON lines to the standard output.
 
 With arguments it serves a host that is connected by ssh (service.py), or runs the jobs of a bundle (carried.py).
 """
@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from catro_deploy.agent.jobs import Order
-from catro_deploy.agent.process import error_event
+from catro_deploy.agent.process import end_with_host, error_event
 from catro_deploy.agent.wire import parse, read, to_json
 from catro_deploy.errors import CatroError
 
@@ -38,13 +39,21 @@ def main() -> int:
         else:
             from catro_deploy.agent.agent import run
 
-            order = read(Order, parse(sys.stdin.read(), "order"), "order")
+            order = read(Order, parse(_order(), "order"), "order")
             result = to_json(run(order.job, order.workspace, lambda event: write(to_json(event))))
     except CatroError as error:
         write(error_event(error))
         return error.exit_code
     write({"event": "result", "result": result})
     return 0
+
+
+def _order() -> str:
+    """The order on the standard input; if it ends with a newline, the input stays open as long as the host lives."""
+    order = sys.stdin.readline()
+    if order.endswith("\n"):
+        threading.Thread(target=end_with_host, daemon=True).start()
+    return order
 
 
 def _take_stdout() -> TextIO:

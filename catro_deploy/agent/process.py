@@ -24,9 +24,10 @@ if TYPE_CHECKING:
 
     from catro_deploy.agent.jobs import Job, Workspace
 
-__all__ = ["agent_command", "as_error", "error_event", "job_events"]
+__all__ = ["agent_command", "as_error", "end_with_host", "error_event", "job_events"]
 
 LAST_LINES = 12
+TEMPORARY = "catro-deploy-agent-"
 BUILD_LIMIT_S = 3 * 3600
 """Limit for building one engine: a large network at the highest level, on a small device."""
 
@@ -54,8 +55,7 @@ def job_events(job: Job[Any], workspace: Workspace, limit_s: float = 3600) -> Ge
         deadline = stack.enter_context(_Deadline(limit_s, process))
         assert process.stdin is not None
         assert process.stdout is not None
-        with suppress(BrokenPipeError), process.stdin:  # if the agent died at once, its stderr says why
-            process.stdin.write(json.dumps(to_json(Order(job, workspace))).encode())
+        _send(f"{json.dumps(to_json(Order(job, workspace)))}\n", process.stdin)
         for line in process.stdout:
             try:
                 event: dict[str, Any] = json.loads(line)
@@ -74,6 +74,26 @@ def job_events(job: Job[Any], workspace: Workspace, limit_s: float = 3600) -> Ge
         raise FaultError(_explain_crash(code, stderr), "If the reason is not clear from this: catro-deploy doctor")
 
 
+def _send(order: str, stdin: IO[bytes]) -> None:
+    """Write ``order``. The pipe stays open: its end tells the agent that this process is gone."""
+    try:
+        stdin.write(order.encode())
+        stdin.flush()
+    except BrokenPipeError:  # if the agent died at once, its stderr says why
+        with suppress(BrokenPipeError):
+            stdin.close()
+
+
+def end_with_host() -> None:
+    """Wait until the standard input ends, since the process that started this one is gone; then end this one too."""
+    while os.read(0, 1024):
+        pass
+    temporary = Path(tempfile.gettempdir())
+    if temporary.name.startswith(TEMPORARY):
+        shutil.rmtree(str(temporary), ignore_errors=True)
+    os._exit(1)  # other threads may be in native code
+
+
 def error_event(error: CatroError) -> dict[str, Any]:
     """``error`` as an event."""
     return {"event": "error", "kind": type(error).__name__, "problem": error.problem, "hint": error.hint}
@@ -89,7 +109,7 @@ def as_error(event: Mapping[str, Any]) -> CatroError:
 @contextmanager
 def _agent(stderr: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
     """Start the agent; at the end it is killed, and its temporary files are removed here, since it cannot do that."""
-    temporary, pipe = tempfile.mkdtemp(prefix="catro-deploy-agent-"), subprocess.PIPE
+    temporary, pipe = tempfile.mkdtemp(prefix=TEMPORARY), subprocess.PIPE
     environment = {**os.environ, "TMPDIR": temporary}
     try:
         with subprocess.Popen(agent_command(), stdin=pipe, stdout=pipe, stderr=stderr, env=environment) as process:

@@ -120,9 +120,38 @@ def test_ctrl_c_kills_the_agent(tmp_path):
     assert rest.splitlines()[-1] == "left: []"
 
 
+def is_running(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+
+
+def test_the_agent_ends_when_its_host_was_killed(tmp_path):
+    job = job_for(tmp_path, original={}, pruned={}, protocol=LONG)
+    (tmp_path / "order.json").write_text(json.dumps(to_json(Order(job, workspace(tmp_path)))))
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    with subprocess.Popen(
+        [sys.executable, "-c", HOST, str(tmp_path / "order.json")],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(temporary)},
+    ) as host:
+        assert host.stdout.readline() == "progress\n"
+        tasks = Path(f"/proc/{host.pid}/task").iterdir()
+        (agent,) = [int(pid) for task in tasks for pid in (task / "children").read_text().split()]
+        host.kill()
+    deadline = time.monotonic() + 20
+    while is_running(agent) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not is_running(agent)
+    assert list(temporary.iterdir()) == []
+
+
 BUILDER = """
 import json, sys, time
-sys.stdin.read()
+sys.stdin.readline()
 for event, seconds in json.loads(sys.argv[1]):
     print(json.dumps({"event": event, "result": None}), flush=True)
     time.sleep(seconds)
