@@ -15,7 +15,7 @@
     └── FaultError                 exit 1: the machine or the library failed
         ├── DeviceError            a remote device that cannot be reached, or refuses the request
         ├── NumericsError          NaN or infinity where a finite number is required
-        ├── StorageError           a file could not be written: disk full, no permission
+        ├── StorageError           a file could not be read or written: disk full, no permission
         └── RuntimeMissingError    an inference runtime that is not installed or does not work
 
 ``CatroWarning`` is not an error: the Python API issues it for results that are probably not intended.
@@ -125,7 +125,7 @@ class NumericsError(FaultError):
 
 
 class StorageError(FaultError):
-    """A file could not be written."""
+    """A file could not be read or written: the disk is full, or permission is missing."""
 
 
 class RuntimeMissingError(FaultError):

@@ -39,7 +39,7 @@ override the file. `python -m catro_deploy` is the same program.
 | exit code | meaning |
 | --- | --- |
 | 0 | done |
-| 1 | an internal error, or a device that cannot be used |
+| 1 | an internal error, a device or runtime that cannot be used, a full disk, or missing permission |
 | 2 | wrong usage or input |
 | 3 | the result misses a requirement: a budget, `--max-drop`, or the pruned network is slower |
 | 130 | interrupted; the same command continues |

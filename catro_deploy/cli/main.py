@@ -1,7 +1,7 @@
 """``catro-deploy``: the commands, and the one place where errors become messages and exit codes.
 
-Exit codes: 0 done; 1 an internal error; 2 wrong usage or input; 3 the result misses a requirement; 130, 143 and 129
-stopped by Ctrl-C, SIGTERM and SIGHUP.
+Exit codes: 0 done; 1 an internal error or a failure of the machine; 2 wrong usage or input; 3 the result misses a
+requirement; 130, 143 and 129 stopped by Ctrl-C, SIGTERM and SIGHUP.
 """
 
 import os
@@ -86,7 +86,8 @@ def _root(
     Settings come from flags, then from catro.toml here, then from defaults. [bold]run[/bold] does everything;
     prune, finetune, export, verify, bench and report are its steps, and each continues the newest run.
 
-    Exit codes: 0 done, 1 an internal error, 2 wrong usage or input, 3 the result misses a requirement.
+    Exit codes: 0 done, 1 an internal error or a failure of a device, disk or runtime, 2 wrong usage or input, 3 the
+    result misses a requirement.
     """
 
 
