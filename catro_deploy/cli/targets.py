@@ -1,5 +1,6 @@
 """``targets list``, ``targets show`` and ``targets add``."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -55,10 +56,10 @@ def show(
     where = _where(target)
     reach = reachable(found)
     peaks = _peaks(found.gpu) if found.gpu else {}
-    profiles = _profiles(found.name)
+    profiles, damaged = _profiles(found.name)
     if json:
         measured = [profile_json(profile, folder) for folder, profile in profiles]
-        extra = {"measurable_here": reach, "peak_flops": peaks, "profiles": measured}
+        extra = {"measurable_here": reach, "peak_flops": peaks, "profiles": measured, "damaged_profiles": damaged}
         print_json(found.model_dump(mode="json") | where | extra)
         return
     print_result(f"{found.name}: {found.title}")
@@ -66,7 +67,7 @@ def show(
     print_result(f"kind: {found.kind}", f"runtime: {found.runtime}", f"transport: {found.transport}")
     print_result(f"measuring: {_measuring(found, reach)}")
     _print_figures(found)
-    _print_profiles(profiles, reach and profilable(found))
+    _print_profiles(profiles, damaged, reach and profilable(found))
     for precision, peak in peaks.items():
         print_result(f"peak {precision}: {peak / 1e12:.2f}e12 operations/s, computed: SMs x operations/clock x clock")
     if found.notes:
@@ -109,12 +110,13 @@ def _measuring(target: "Target", here: bool) -> str:
     return "not possible: estimates only" if target.transport == "none" else "not in this version"
 
 
-def _profiles(target: str) -> "list[tuple[Path, LatencyProfile]]":
+def _profiles(target: str) -> "tuple[list[tuple[Path, LatencyProfile]], list[str]]":
+    """The profiles that were measured for ``target``, and what is wrong with those that cannot be used."""
     if not any(resources.profiles_folder().glob(f"{target}-*")):
-        return []  # spares the import of torch
-    from catro_deploy.latency.profile.store import profiles_of
+        return [], []  # spares the import of torch
+    from catro_deploy.latency.profile.store import damaged_profiles, profiles_of
 
-    return list(profiles_of(target))
+    return list(profiles_of(target)), [error.problem for error in damaged_profiles(target)]
 
 
 def _where(name_or_path: str) -> dict[str, Any]:
@@ -138,13 +140,16 @@ def _print_figures(target: "Target") -> None:
         print_result(f"{figure}: {number}", _indented(target.sources[figure]))
 
 
-def _print_profiles(profiles: "list[tuple[Path, LatencyProfile]]", reach: bool) -> None:
+def _print_profiles(profiles: "list[tuple[Path, LatencyProfile]]", damaged: Sequence[str], reach: bool) -> None:
     from catro_deploy.cli.profiles import summary
 
     for folder, profile in profiles:
         print_result("latency profile, measured:", *(_indented(line) for line in summary(profile)))
         typer.echo(f"    {folder}")
-    if not profiles:
+    for problem in damaged:
+        print_result("latency profile that cannot be used; catro-deploy profile --force measures it again:")
+        typer.echo(f"    {problem}")
+    if not profiles and not damaged:
         yet = "none yet; catro-deploy profile measures one"
         print_result(f"latency profile: {yet if reach else 'none: layer times are estimated from the figures'}")
 

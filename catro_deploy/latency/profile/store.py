@@ -14,7 +14,7 @@ from catro_deploy.latency.table import Cell, Fit
 from catro_deploy.records import CostErrors, Staircase
 from catro_deploy.resources import profiles_folder
 
-__all__ = ["LatencyProfile", "load_profile", "profiles_of", "save_profile"]
+__all__ = ["LatencyProfile", "damaged_profiles", "load_profile", "profiles_of", "save_profile"]
 
 # 2: in int8, the zero points of layers with more than 1024 channels are 0, as in the networks that are served.
 FORMAT = 2
@@ -121,6 +121,19 @@ def profiles_of(target: str) -> Iterator[tuple[Path, LatencyProfile]]:
             continue
         if profile.target == target:
             yield path.parent, profile
+
+
+def damaged_profiles(target: str) -> list[ProfileError]:
+    """Why the other profiles in the folders of ``target`` cannot be used."""
+    found = []
+    for path in sorted(profiles_folder().glob(f"{target}-*/{PROFILE}")):
+        if "-" in path.parent.name.removeprefix(f"{target}-"):  # of a target with a longer name
+            continue
+        try:
+            load_profile(path.parent)
+        except ProfileError as error:
+            found.append(error)
+    return found
 
 
 def _cells(text: str) -> dict[str, dict[tuple[int, int], Cell]]:

@@ -9,6 +9,7 @@ import pytest
 from catro_deploy.errors import ProfileError, StorageError
 from catro_deploy.files import file_hash, text_hash
 from catro_deploy.latency.profile import load_profile, profiles_of, save_profile
+from catro_deploy.latency.profile.store import damaged_profiles
 from catro_deploy.latency.table import Cell
 from catro_deploy.resources import profiles_folder
 from tests.latency.profile.quick import made_profile
@@ -141,3 +142,7 @@ def test_profiles_of_a_target_the_newest_first_without_damaged_ones(folder):
     ]
     assert [path.name for path, _ in profiles_of("x86-cpu-old")] == ["x86-cpu-old-5"]
     assert list(profiles_of("jetson-orin")) == []
+    three, deep = damaged_profiles("x86-cpu")
+    assert "x86-cpu-deep cannot be read" in deep.problem.replace("'", "")
+    assert "x86-cpu-3/cells.csv was truncated" in three.problem
+    assert damaged_profiles("x86-cpu-old") == []
