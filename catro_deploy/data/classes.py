@@ -1,5 +1,6 @@
 """Select classes by the name of a group, the name of a class, or an index."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 
 from catro_deploy.errors import DataError
@@ -35,7 +36,7 @@ def resolve_classes(
         name = ", ".join(dataset_classes[index] for index in indices) or "none"
         raise DataError(
             f"A classifier needs at least two classes, and there is only: {name}.",
-            "Name a group, or several classes: --classes " + ",".join(dataset_classes[:2]),
+            f"Name a group, or several classes: --classes {_as_flag(dataset_classes[:2])}",
         )
     return indices
 
@@ -72,4 +73,11 @@ def _choice(classes: Sequence[str], groups: Mapping[str, object]) -> str:
     names = ", ".join(classes[:NAMES_SHOWN])
     more = len(classes) - NAMES_SHOWN
     text = f"Classes: {names}{f' and {more} more' if more > 0 else ''}."
+    if with_comma := [name for name in classes if "," in name]:
+        text += f" Write names that contain a comma in quotes: --classes {_as_flag(with_comma[:1])}"
     return f"Groups: {', '.join(groups)}. {text}" if groups else text
+
+
+def _as_flag(names: Sequence[str]) -> str:
+    """The value of ``--classes`` that selects ``names``, for a shell."""
+    return shlex.quote(",".join(f'"{name}"' if "," in name else name for name in names))

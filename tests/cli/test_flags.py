@@ -154,6 +154,10 @@ def test_one_value_of_a_list_needs_no_brackets(catro, folder, given, batches):
         (["speed_limits"], ["speed_limits"]),
         (["1,2", "5"], ["1", "2", "5"]),
         ([" a b , c,"], ["a b", "c"]),
+        (
+            ['"tench, Tinca tinca" , goldfish', '12" disc,b', '"a'],
+            ["tench, Tinca tinca", "goldfish", '12" disc', "b", '"a'],
+        ),
         (["0", "007", "-1"], ["0", "007", "-1"]),
         ([], []),
     ],

@@ -70,3 +70,13 @@ def test_a_group_keeps_the_order_of_its_members():
 def test_a_group_must_name_classes(members, problem):
     with pytest.raises(DataError, match=problem):
         resolve_group("mine", members, CLASSES)
+
+
+def test_names_that_contain_a_comma_are_written_in_quotes():
+    classes = ("tench, Tinca tinca", "goldfish")
+    with pytest.raises(DataError) as caught:
+        resolve_classes(classes, {}, ["tench", "Tinca tinca"])
+    assert """--classes '"tench, Tinca tinca"'""" in caught.value.hint
+    with pytest.raises(DataError) as caught:
+        resolve_classes(classes, {}, ["goldfish"])
+    assert """--classes '"tench, Tinca tinca",goldfish'""" in caught.value.hint
