@@ -39,7 +39,7 @@ NOUNS: dict[Kind, str] = {
 }
 # A user's protocol with the name of a shipped one would make different results look comparable.
 KINDS_OF_USERS: tuple[Kind, ...] = ("targets",)
-ALIKE = 0.4
+ALIKE = 0.5
 
 
 def folder(kind: Kind) -> Path:

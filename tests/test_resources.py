@@ -30,9 +30,10 @@ def test_an_unknown_name_gets_the_nearest_and_the_known_ones():
     assert "quick, standard, thorough" in caught.value.hint
 
 
-def test_a_name_far_from_all_gets_no_suggestion():
+@pytest.mark.parametrize("name", ["zzzzzz", "nope"])
+def test_a_name_far_from_all_gets_no_suggestion(name):
     with pytest.raises(UsageError) as caught:
-        resources.find("targets", "zzzzzz")
+        resources.find("targets", name)
     assert "mean" not in caught.value.problem
 
 
