@@ -74,7 +74,7 @@ def compare(
 
     runs = [find_run(name, RUNS) for name in (first, second)]
     found = c.compare(*runs)
-    page = html or RUNS / f"compare-{found.earlier.name}-{found.this.name}.html"
+    page = html or RUNS / c.page_name(found)
     if json:
         write_text(page, c.comparison_page(found))
         print_json(asdict(found) | {"page": str(page)})

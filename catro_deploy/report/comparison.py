@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from catro_deploy.errors import RunFolderError
+from catro_deploy.files import text_hash
 from catro_deploy.records.overview import Comparison, Overview
 from catro_deploy.report.overview import overview, settings_of
 from catro_deploy.report.rendering import render
@@ -23,6 +24,7 @@ __all__ = [
     "latency_words",
     "list_table",
     "overview_table",
+    "page_name",
     "run_before",
     "settings_table",
 ]
@@ -31,6 +33,8 @@ Run = Overview
 LAST_STAGE, FINISHED = "Last stage", "Finished"
 NONE = "-"
 SWEEP = "sweep.json"
+# File systems allow 255 bytes, which include those that temporary files and numbers add.
+LONGEST_NAMES_BYTES = 180
 
 
 def compare(earlier: RunFolder, this: RunFolder) -> Comparison:
@@ -41,6 +45,16 @@ def compare(earlier: RunFolder, this: RunFolder) -> Comparison:
     """
     differences = toml_differences(settings_of(earlier), settings_of(this))
     return Comparison(overview(earlier), overview(this), tuple(differences))
+
+
+def page_name(compared: Comparison) -> str:
+    """The file name of the page; long names of runs are cut, and their hash tells them apart."""
+    both = f"{compared.earlier.name}-{compared.this.name}"
+    if len(both.encode(errors="surrogateescape")) > LONGEST_NAMES_BYTES:
+        half = LONGEST_NAMES_BYTES // 2
+        cut = (name.encode()[:half].decode(errors="ignore") for name in (compared.earlier.name, compared.this.name))
+        both = "-".join([*cut, text_hash(both)[:8]])
+    return f"compare-{both}.html"
 
 
 def run_before(run: RunFolder) -> RunFolder | None:

@@ -1,6 +1,7 @@
 """``catro-deploy runs`` on real run folders."""
 
 import json
+import os
 import shutil
 
 import pytest
@@ -50,6 +51,15 @@ def test_runs_are_listed_shown_compared_and_removed(two_runs):
     assert (two_runs / "second" / "plan.json").is_file()
 
 
+def test_the_page_of_runs_with_long_names_has_a_short_one(two_runs):
+    for name in ("first", "second"):
+        (two_runs / name).rename(two_runs / (name + "ä" * 120))
+    compared = command("runs", "compare", "first", "second")
+    assert compared.exit_code == 0, compared.stderr
+    (page,) = two_runs.glob("compare-first*-second*.html")
+    assert len(os.fsencode(page.name)) < 220
+
+
 def test_a_comparison_is_shown_if_its_page_cannot_be_written(two_runs):
     compared = command("runs", "compare", "first", "second", "--html", "catro.toml/page.html")
     assert compared.exit_code == 1
@@ -79,7 +89,7 @@ def test_removing_asks_and_without_an_answer_leaves_the_run(tiny_run):
 def test_a_link_to_a_run_is_listed_by_its_own_name_and_not_removed(tiny_run):
     runs = tiny_run.path.parent / "runs"
     runs.mkdir(exist_ok=True)
-    (runs / "linked").symlink_to(tiny_run.path)
+    (runs / "linked").symlink_to(tiny_run.path.absolute())
     assert [run["name"] for run in json.loads(command("runs", "list", "--json").stdout)] == ["linked"]
     result = command("runs", "remove", "linked")
     assert result.exit_code == 2
