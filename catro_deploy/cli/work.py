@@ -115,12 +115,7 @@ def quantize_run(
     Raises:
         RunFolderError: there is no such run.
     """
-    from catro_deploy.settings import AUTO, TARGETS_OWN
-
     settings, run = settings_to_continue("quantize", flags, config, folder)
-    if settings.quantize.precision == TARGETS_OWN:
-        chosen = settings.quantize.model_copy(update={"precision": AUTO})
-        settings = settings.model_copy(update={"quantize": chosen})
     work(("quantize", "ship"), settings, run, make_progress(), force=force, keep=keep, as_json=as_json)
 
 
@@ -224,12 +219,24 @@ def settings_to_continue(
         )
     if config:
         pruned = {section: getattr(settings, section) for section in ("model", "data", "prune", "profile")}
-        settings = own_settings(config, flags).model_copy(update=pruned)
-    elif CONFIG.is_file() and getattr(own_settings(None, flags), stage, None) != getattr(settings, stage, None):
+        settings = _as_stage(stage, own_settings(config, flags)).model_copy(update=pruned)
+        return settings, run
+    settings = _as_stage(stage, settings)
+    own = _as_stage(stage, own_settings(None, flags)) if CONFIG.is_file() else settings
+    if getattr(own, stage, None) != getattr(settings, stage, None):
         make_progress().note(
             f"settings are those of {run.settings}; to use [{stage}] of {CONFIG} instead: --config {CONFIG}"
         )
     return settings, run
+
+
+def _as_stage(stage: str, settings: "Settings") -> "Settings":
+    """``settings`` as the command ``stage`` uses them: without a precision, ``quantize`` tries all."""
+    from catro_deploy.settings import AUTO, TARGETS_OWN
+
+    if stage != "quantize" or settings.quantize.precision != TARGETS_OWN:
+        return settings
+    return settings.model_copy(update={"quantize": settings.quantize.model_copy(update={"precision": AUTO})})
 
 
 def _newest() -> RunFolder:
