@@ -129,6 +129,13 @@ class Follower(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Whether ``tensor`` is a parameter or buffer of the model."""
         return id(tensor) in self._names
 
+    def weight_with_outputs(self, labels: Labels) -> str:
+        """The parameter or buffer that has some of ``labels`` on the axis of its outputs; empty if none has."""
+        for leaf, own in self.leaves.items():
+            if leaf.side == "out" and leaf.tensor in self._names.values() and np.isin(labels, own).any():
+                return leaf.tensor
+        return ""
+
     def follow_stored_size(self, *parts: Labels) -> bool:
         """Follow the number, or list of numbers, that the running module stores as the size of ``parts``, if any.
 

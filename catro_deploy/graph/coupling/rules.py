@@ -118,8 +118,10 @@ def _grouped(follower: Follower, inputs: Labels, given: Given, out_channels: int
 
 
 def _contract(follower: Follower, left: Labels, right: Labels, weighted: bool) -> None:
-    """Labels that are summed over: joined if one side is a weight, which is cut with the other; else both must stay."""
+    """Labels that are summed over: both must stay, unless ``right`` is that of a weight, which is cut with ``left``."""
     if weighted:
+        if name := follower.weight_with_outputs(right):
+            follower.fix(right, f"{name} is applied to them transposed, as in x @ weight,")
         follower.join(left, right, "they meet weights or channels that cannot be cut")
     else:
         for labels in (left, right):
@@ -133,7 +135,7 @@ def _product(follower: Follower, given: Given, result: torch.Tensor) -> Labelled
     rows, columns = result.ndim - 2, result.ndim - 1
     inner = left.shape[-1]
     summed = one.axes.get(columns, constant(inner)), other.axes.get(rows, constant(inner))
-    _contract(follower, *summed, one.weight != other.weight)
+    _contract(follower, *(summed[::-1] if one.weight else summed), one.weight != other.weight)
     axes = {axis: labels for axis, labels in one.axes.items() if axis < columns}
     return [(result, axes | {axis: labels for axis, labels in other.axes.items() if axis == columns})]
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from catro_deploy.errors import ModelError
 from catro_deploy.graph.coupling.trace import list_layers, trace
@@ -169,3 +170,41 @@ def test_of_several_heads_all_logits_stay():
 
     fixed = {group.name: group.fixed for group in trace(Heads(), (3, 8, 8)).groups}
     assert (fixed["fc"], fixed["other"]) == ("the logits", "the logits")
+
+
+class OwnWeight(nn.Module):
+    """A convolution, a weight that belongs to no layer, and the logits."""
+
+    def __init__(self, *, transposed: bool) -> None:
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(3, 6, 3), nn.Linear(6, 2)
+        self.weight, self.transposed = nn.Parameter(torch.randn(6, 6)), transposed
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.conv(x).mean((2, 3))
+        x = x @ self.weight if self.transposed else functional.linear(x, self.weight)
+        return self.head(x.relu())
+
+
+class Tied(OwnWeight):
+    def __init__(self) -> None:
+        super().__init__(transposed=False)
+        self.encoder = nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.encoder(self.conv(x).mean((2, 3))).relu()
+        return self.head(functional.linear(x, self.encoder.weight.t()).relu())
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "reason"),
+    [
+        (OwnWeight(transposed=True), "conv", "weight is applied to them transposed"),
+        (Tied(), "encoder", "encoder.weight is applied to them transposed"),
+        (OwnWeight(transposed=False), "conv", ""),
+    ],
+)
+def test_what_a_transposed_weight_reads_stays(model, name, reason):
+    fixed = {group.name: group.fixed for group in trace(model.eval(), (3, 8, 8)).groups}[name]
+    assert fixed.startswith(reason)
+    assert ("test_trace.py:" in fixed) == bool(reason)
