@@ -31,7 +31,8 @@ def require_trainable(model: nn.Module, input_shape: Sequence[int]) -> None:
     """Check a copy of ``model`` in training mode, on noise of ``input_shape`` (channels, height, width).
 
     Raises:
-        ModelError: no parameter requires gradients, or the forward fails or returns something else than in eval mode.
+        ModelError: no parameter requires gradients, the forward fails on such images, or it fails or returns something
+            else in training mode.
     """
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ModelError(
@@ -43,15 +44,20 @@ def require_trainable(model: nn.Module, input_shape: Sequence[int]) -> None:
     gpus = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(gpus), torch.no_grad():  # dropout must not change the caller's random numbers
         trial = copy.deepcopy(model)
-        expected = trial.eval()(images)
         try:
+            expected = trial.eval()(images)
             found = trial.train()(images)
         except torch.OutOfMemoryError:
             raise
         except Exception as error:  # whatever a user's forward may raise
+            reason = f"{type(error).__name__}: {error}"
+            if not trial.training:
+                raise ModelError(
+                    f"The model fails on images of shape {tuple(input_shape)}: {reason}",
+                    "Check [data] size, and that [model] mean has one value for each colour channel.",
+                ) from error
             raise ModelError(
-                f"The network cannot be trained: its forward fails in training mode: {type(error).__name__}: {error}",
-                REMEDY,
+                f"The network cannot be trained: its forward fails in training mode: {reason}", REMEDY
             ) from error
     if not isinstance(found, torch.Tensor) or found.shape != expected.shape:
         what = f"{tuple(found.shape)}" if isinstance(found, torch.Tensor) else f"a {type(found).__name__}"

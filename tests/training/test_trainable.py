@@ -56,3 +56,11 @@ def test_the_check_changes_neither_the_network_nor_random_numbers():
     assert torch.equal(torch.rand(4), expected)
     assert not model.training
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+
+
+def test_a_forward_that_fails_on_the_images_in_any_mode_is_explained():
+    with pytest.raises(
+        ModelError, match=r"fails on images of shape \(3, 8, 8\).*4 channels.*\n.*\[data\] size"
+    ) as caught:
+        require_trainable(nn.Sequential(nn.Conv2d(4, 2, 3), nn.Flatten()), (3, 8, 8))
+    assert "training mode" not in str(caught.value)
