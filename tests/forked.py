@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import resource
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -92,4 +93,9 @@ def _run(arguments: tuple[str, ...], cwd: Path, streams: tuple[Path, Path], larg
     sys.argv = ["catro-deploy", *arguments]
     from catro_deploy.cli.main import main
 
-    main()
+    try:
+        main()
+    finally:
+        # The command has ended. A signal from now on would end multiprocessing's own code, with exit code 1.
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)

@@ -199,7 +199,7 @@ def test_stopped_at_random_moments_it_ends_as_an_uninterrupted_run(untrained, un
         stopped += sum(is_stopped_after(folder, *moment) for moment in zip((first, second), codes, strict=True))
         finish(folder)
         assert hashes(folder) == hashes(unbroken)
-    assert stopped > RUNS  # most of them; the duration of a run varies
+    assert stopped >= RUNS // 2  # of twice RUNS; the duration of a run varies
 
 
 def test_a_killed_fine_tuning_resumes_from_its_last_epoch(unbroken, tmp_path):

@@ -210,7 +210,7 @@ def _call(runner: Runner, mode: Mode, seed: int, enqueue_us: list[float] | None 
 def _images(runner: Runner, batch: int, seed: int) -> NDArray[Any]:
     if runner.batch not in (None, batch):
         raise UsageError(
-            f"The ONNX files take {runner.batch} image(s) at a time, and {batch} are to be measured.",
+            f"The ONNX files take {runner.batch} at a time, and {batch} are to be measured.",
             "Set export.dynamic_batch = true, run catro-deploy export again, then bench.",
         )
     return random_images(runner, batch, np.random.default_rng(seed))

@@ -46,7 +46,7 @@ def test_a_profile_is_shown_and_found_again(folder):
     first = command("profile", *NETWORK, "--target", "x86-cpu")
     assert first.exit_code == 0, first.stderr
     assert first.stderr.startswith("images 16x16\n")
-    for part in ("channels of", "one_in", "two_in", "stem", "1 thread(s), batch 1", "RMSPE", "Spearman", "onnxruntime"):
+    for part in ("channels of", "one_in", "two_in", "stem", "1 thread, batch 1", "RMSPE", "Spearman", "onnxruntime"):
         assert part in first.stdout
     again = command("profile", *NETWORK, "--json")
     assert "used again" in again.stderr
@@ -67,7 +67,7 @@ def test_another_use_has_a_profile_of_its_own(folder, own_cache):
     other = command("profile", *NETWORK, "--threads", "2", "--batch", "3")
     assert other.exit_code == 0, other.stderr
     assert "used again" not in other.stderr
-    assert "2 thread(s), batch 3" in other.stdout
+    assert "2 threads, batch 3" in other.stdout
     assert len(list(own_cache.glob("x86-cpu-*/profile.json"))) == 2
 
 
