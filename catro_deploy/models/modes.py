@@ -1,5 +1,6 @@
 """PyTorch's modes, of a thread and of modules."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -8,15 +9,18 @@ from torch import nn
 
 __all__ = ["default_modes", "evaluated"]
 
+# While a network is traced, torch.fx replaces methods of nn.Module, for all threads of the process.
+_ONE_THREAD = threading.RLock()
+
 
 @contextmanager
 def default_modes() -> Iterator[None]:
     """Compute as outside of all modes in this block: without autocast and inference mode, and with gradients.
 
     The caller's modes are those of the caller's own work: they would change what a network computes, or leave tensors
-    that cannot be trained.
+    that cannot be trained. Other threads wait until the block ends.
     """
-    with ExitStack() as stack:
+    with _ONE_THREAD, ExitStack() as stack:
         for device in ("cpu", "cuda"):
             if torch.is_autocast_enabled(device):
                 # The outermost autocast alone empties the cache of converted weights, too late for a training.

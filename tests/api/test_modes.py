@@ -1,6 +1,7 @@
 """The API computes the same in each of PyTorch's modes, and leaves the caller's mode as it was."""
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import partial
 
@@ -85,3 +86,10 @@ def test_an_error_leaves_the_mode_as_it_was(expected):
         with pytest.raises(catro_deploy.errors.DataError):
             expected.agreement([])
         assert not torch.is_grad_enabled()
+
+
+def test_threads_prune_one_after_the_other(expected):
+    with ThreadPoolExecutor(3) as threads:
+        runs = [threads.submit(catro_deploy.prune, lively(), loader(), **QUICK) for _ in range(3)]
+        assert all(same(run.result().model, expected.model) for run in runs)
+    assert same(catro_deploy.prune(lively(), loader(), **QUICK).model, expected.model)
