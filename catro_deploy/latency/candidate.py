@@ -1,10 +1,10 @@
 """Measure what candidate networks use: each is written and timed interleaved with the original, like a final one."""
 
 import tempfile
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import nn
 from catro_deploy.agent.jobs import ModelFile
 from catro_deploy.agent.measure import percentile
 from catro_deploy.agent.results import BenchResult, Timing
+from catro_deploy.budget import MEDIAN
 from catro_deploy.calibration import LatencyProtocol
 from catro_deploy.errors import TargetError
 from catro_deploy.files import write_bytes
@@ -78,19 +79,36 @@ class CandidateLatency:
 
     def at(self, percent: int) -> tuple[float, float]:
         """This percentile of the candidate's latency and of the original's, in microseconds."""
-        if percent == 50:
+        if percent == MEDIAN:
             return max(self.candidate_us, self.sustained_us or 0.0), self.original_us
         candidate, original = self.samples_us
         return percentile(candidate, percent), percentile(original, percent)
 
+    def delay_us(self, percent: int) -> float:
+        """The part of the candidate's latency at this percentile that smaller networks have as well, in microseconds.
 
-def new_repetition() -> Repetition[CandidateLatency]:
-    """Repetition of measurements against an original that was not measured before."""
-    return Repetition(_figures)
+        It is what the percentile exceeds the median by, less what shrinks with the median from the original to the
+        candidate: interruptions by other processes do not shrink, waiting for a slow clock does.
+        """
+        if percent == MEDIAN:
+            return 0.0
+        candidate, original = self.at(percent)
+        excess, of_original = candidate - self.candidate_us, original - self.original_us
+        shorter = self.original_us - self.candidate_us
+        per_us = (of_original - excess) / shorter if shorter > 0 else 0.0
+        return max(0.0, excess - max(0.0, per_us) * self.candidate_us)
 
 
-def _figures(found: CandidateLatency) -> tuple[Speedup, float]:
-    return found.speedup, found.original_us
+def new_repetition(percentiles: Sequence[int] = ()) -> Repetition[CandidateLatency]:
+    """Repetition of measurements against an original that was not measured before.
+
+    The original's median and these ``percentiles`` of its latency show whether a measurement was disturbed.
+    """
+    return Repetition(partial(_figures, (MEDIAN, *percentiles)))
+
+
+def _figures(percentiles: Sequence[int], found: CandidateLatency) -> tuple[Speedup, Mapping[int, float]]:
+    return found.speedup, {percent: found.at(percent)[1] for percent in percentiles}
 
 
 def _ascending(timing: Timing) -> tuple[float, ...]:

@@ -29,6 +29,8 @@ __all__ = ["Decision", "by_flops", "by_latency"]
 # Measured times must differ by at least this share of the predicted difference, both on a logarithmic scale. An
 # overhead of half the budget, which no model of layers has, leaves a fifth of the difference.
 FOLLOWS = 0.2
+# Delays that use less of a budget hardly change which network meets it.
+FEW_DELAYS = 0.2
 
 
 @dataclass(frozen=True)
@@ -185,6 +187,7 @@ def _latency_plan(
         measured = attempts[taken].measured.devices[at].warnings
         warnings += [f"Closed loop, round {taken + 1}: {warning}" for warning in measured]
         warnings += _contradiction(pricing, attempts, at)
+        warnings += _delays(attempts[taken].delays[at])
     return LatencyPlan(
         how=pricing.how,
         source=pricing.source,
@@ -212,6 +215,16 @@ def _contradiction(pricing: Pricing, attempts: Sequence[Attempt], at: int) -> li
     return [
         f"The latency model does not describe these networks: it predicts a factor of {predicted:.2g} between round "
         f"{attempts.index(low) + 1} and round {attempts.index(high) + 1}, measured was {measured:.2g}.{again}"
+    ]
+
+
+def _delays(share: float) -> list[str]:
+    """A warning if delays that smaller networks have as well use a large ``share`` of a budget."""
+    if share < FEW_DELAYS:
+        return []
+    return [
+        f"Delays that smaller networks have as well, for example by other processes, use {share:.0%} of the budget. "
+        "On a quiet machine, a larger network may meet it."
     ]
 
 

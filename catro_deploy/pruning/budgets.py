@@ -80,8 +80,15 @@ def _timed(budgets: Sequence[Budget], device: Priced, place: int) -> Axis:
     def share(measured: Measured) -> float:
         return max(_share(budget, measured.devices[place]) for budget in budgets)
 
+    def delay(measured: Measured) -> float:
+        found = measured.devices[place]
+        strictest = max(budgets, key=lambda budget: _share(budget, found))
+        return found.delay_us(strictest.percentile) / strictest.limit(used_by(strictest, found)[1])
+
     called: Literal["predicted", "estimate"] = "estimate" if device.pricing.how == "estimate" else "predicted"
-    return Axis(name, device.pricing.cost, most, share if device.is_measured else None, MARGIN, called)
+    if not device.is_measured:
+        return Axis(name, device.pricing.cost, most, margin=MARGIN, called=called)
+    return Axis(name, device.pricing.cost, most, share, delay, MARGIN, called)
 
 
 def _counted(use: str, model: FlopsCost | SizeCost | PeakMemory, most: float) -> Axis:

@@ -38,6 +38,7 @@ class Axis:
         use: the model that predicts it.
         most: the largest use, by the model, that is allowed before anything is measured.
         share: the share of its strictest budget that a measured network uses; None if the model is exact.
+        delay: the part of that share that smaller networks use as well, as a measurement shows; None if there is none.
         margin: the share of a budget that is initially left free.
         called: what a value of the model is called in messages.
     """
@@ -46,6 +47,7 @@ class Axis:
     use: Bounded
     most: float
     share: Callable[[Measured], float] | None = None
+    delay: Callable[[Measured], float] | None = None
     margin: float = 0.0
     called: Literal["predicted", "estimate"] = "predicted"
 
@@ -53,15 +55,23 @@ class Axis:
         """The share of its strictest budget that a network of these ``widths`` uses."""
         return self.use.predict(widths) / self.most if self.share is None else self.share(measured)
 
+    def delayed(self, measured: Measured) -> float:
+        """The part of that share that smaller networks use as well."""
+        return 0.0 if self.delay is None else self.delay(measured)
+
 
 @dataclass(frozen=True)
 class Attempt:
-    """One round of the loop: by axis, the ``predicted`` use, and the share of the strictest budget that is ``used``."""
+    """One round of the loop: by axis, the ``predicted`` use, and the share of the strictest budget that is ``used``.
+
+    ``delays`` are the parts of these shares that smaller networks use as well.
+    """
 
     allocation: Allocation
     measured: Measured
     predicted: tuple[float, ...]
     used: tuple[float, ...]
+    delays: tuple[float, ...]
 
     @property
     def most_used(self) -> float:
@@ -71,7 +81,12 @@ class Attempt:
     @property
     def is_disturbed(self) -> bool:
         """Whether a measurement was probably changed by something else on a device."""
-        return any(device.disturbed for device in self.measured.devices)
+        return self.is_delayed or any(device.disturbed for device in self.measured.devices)
+
+    @property
+    def is_delayed(self) -> bool:
+        """Whether, in this measurement, networks of any widths miss a budget: it does not show which widths meet it."""
+        return max(self.delays) >= 1
 
     def is_confirmed_by(self, other: "Attempt") -> bool:
         """Whether ``other`` is another measurement of the same network, with nearly the same result."""
@@ -105,7 +120,8 @@ def closed_loop(solver: Solver, measure: Measure, axes: Sequence[Axis], progress
             reliable = certain(attempts)
             if NEARLY_ALL <= attempts[-1].most_used <= 1 and attempts[-1] in reliable:
                 break
-            most = [_aim(axis, place, reliable or attempts) for place, axis in enumerate(axes)]
+            known = [attempt for attempt in reliable or attempts if not attempt.is_delayed]
+            most = [_aim(axis, place, known) for place, axis in enumerate(axes)]
     return attempts
 
 
@@ -118,7 +134,8 @@ def _attempt(allocation: Allocation, measure: Measure, axes: Sequence[Axis]) -> 
     widths = allocation.widths
     measured = measure(widths)
     predicted = tuple(axis.use.predict(widths) for axis in axes)
-    return Attempt(allocation, measured, predicted, tuple(axis.used(widths, measured) for axis in axes))
+    used = tuple(axis.used(widths, measured) for axis in axes)
+    return Attempt(allocation, measured, predicted, used, tuple(axis.delayed(measured) for axis in axes))
 
 
 def _round_words(number: int, attempt: Attempt, axes: Sequence[Axis]) -> str:
@@ -134,7 +151,9 @@ def _round_words(number: int, attempt: Attempt, axes: Sequence[Axis]) -> str:
     else:
         shares = (f"{axis.name} {used:.1%}" for axis, used in zip(axes, attempt.used, strict=True))
         words += [f"of the budgets {', '.join(shares)}"]
-    if attempt.is_disturbed:
+    if attempt.is_delayed:
+        words += ["delays alone exceed the budget"]
+    elif attempt.is_disturbed:
         words += ["the machine was disturbed"]
     return f"round {number}: {'; '.join(words)}"
 
@@ -145,7 +164,7 @@ def _aim(axis: Axis, place: int, attempts: Sequence[Attempt]) -> float:
     With networks on both sides of the budget, a power law interpolates between the nearest two. Before that, the model
     is corrected by an overhead and a factor.
     """
-    if axis.share is None:
+    if axis.share is None or not attempts:
         return axis.most
     # A network that was measured again is one point.
     points = list({attempt.predicted[place]: attempt.used[place] for attempt in attempts}.items())
@@ -154,18 +173,18 @@ def _aim(axis: Axis, place: int, attempts: Sequence[Attempt]) -> float:
     exceeded = sum(used > 1 for _, used in points)
     wanted = 1 - axis.margin * 2.0 ** max(0, exceeded - 1)
     if within is None or above is None or within[0] >= above[0]:
-        overhead, factor = _correction(points, wanted)
+        overhead, factor = _correction(points, wanted, attempts[-1].delays[place])
         return (wanted - overhead) / factor
     share = max(0.0, math.log(wanted / within[1])) / math.log(above[1] / within[1])
     return within[0] * math.pow(above[0] / within[0], share)
 
 
-def _correction(points: Sequence[tuple[float, float]], wanted: float) -> tuple[float, float]:
+def _correction(points: Sequence[tuple[float, float]], wanted: float, delay: float) -> tuple[float, float]:
     """The overhead and the factor by which the used share follows from a prediction, of ``points`` with both.
 
     Overheads, such as copies to a GPU, are in no model of layers. One is assumed if the predictions are far enough
     apart, and it is less than the ``wanted`` share; otherwise the model is wrong by the same factor as in the last
-    round.
+    round, in which ``delay`` was measured as overhead.
     """
     predictions = [predicted for predicted, _ in points]
     if min(predictions) < APART * max(predictions):
@@ -173,7 +192,8 @@ def _correction(points: Sequence[tuple[float, float]], wanted: float) -> tuple[f
         if factor > 0 and 0 < overhead < wanted:
             return overhead, factor
     predicted, used = points[-1]
-    return 0.0, used / predicted
+    overhead = delay if delay < wanted else 0.0
+    return overhead, (used - overhead) / predicted
 
 
 def _next(

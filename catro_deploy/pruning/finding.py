@@ -6,11 +6,13 @@ from functools import cached_property
 
 from torch import nn
 
+from catro_deploy.budget import MEDIAN
 from catro_deploy.calibration import load_latency_protocol
 from catro_deploy.graph.coupling.trace import Network
 from catro_deploy.graph.onnx.export import plan_metadata
 from catro_deploy.graph.onnx.footprint import Footprint, footprint_of
 from catro_deploy.latency.candidate import (
+    CandidateLatency,
     CandidateTimer,
     Measured,
     candidate_files,
@@ -19,6 +21,7 @@ from catro_deploy.latency.candidate import (
 )
 from catro_deploy.latency.flops import FlopsCost
 from catro_deploy.latency.memory import peak_memory
+from catro_deploy.latency.repetition import Repetition
 from catro_deploy.latency.size import WEIGHT, SizeCost
 from catro_deploy.latency.template import Widths
 from catro_deploy.progress import Progress
@@ -146,12 +149,18 @@ class Finding:
                 side.settings.export.opset,
                 with_energy=energy,
                 soak_s=side.settings.bench.soak or 0.0,
-                repetition=once(self.shared.repetitions, str(use.of_original), new_repetition),
+                repetition=self._repetition(use),
                 exported=self.shared.exported,
             )
         )
         prices = MeasuredPrices(self._candidates, side, timer, self.progress, exact=self.measured)
         return Priced(prices.pricing(), name), timer
+
+    def _repetition(self, use: Use) -> Repetition[CandidateLatency]:
+        """How measurements against the original are repeated, shared by all budgets of the same percentiles."""
+        percentiles = sorted({budget.percentile for budget in self.problem.settings.budgets} - {MEDIAN})
+        key = f"{use.of_original} {percentiles}"
+        return once(self.shared.repetitions, key, lambda: new_repetition(percentiles))
 
 
 @dataclass(frozen=True)

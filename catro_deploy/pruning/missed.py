@@ -95,8 +95,18 @@ def best_of(
     raise MissedError(
         f"The budgets {_all(problem)} were not met in {_rounds(attempts)}: {axis.name} binds. The nearest network "
         f"uses {nearest.most_used:.1%} of what is allowed of it (measured)"
-        f"{_others(nearest, axes)}.",
-        _allow(f"Allow more of it ({_flag(axis.name, problem)})", problem),
+        f"{_others(nearest, axes)}.{_delays(nearest) if nearest.is_delayed else ''}",
+        f"Measure on a quiet machine, or allow more of it ({_flag(axis.name, problem)})."
+        if nearest.is_delayed
+        else _allow(f"Allow more of it ({_flag(axis.name, problem)})", problem),
+    )
+
+
+def _delays(nearest: Attempt) -> str:
+    """What keeps networks of any widths from meeting a percentile."""
+    return (
+        f" Delays alone use {max(nearest.delays):.1%}: at this percentile, smaller networks are interrupted for as "
+        "long, for example by other processes."
     )
 
 

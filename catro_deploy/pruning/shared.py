@@ -54,7 +54,8 @@ class Shared:
         exported: files of originals, by use.
         templates: exports from which candidates are cut, by input size, removed branches, opset, and whether they take
             any number of images; None if candidates cannot be cut from them.
-        repetitions: how fast the original was in each use, which shows whether a later measurement is disturbed.
+        repetitions: how fast the original was in each use, at the median and at some percentiles, which shows whether a
+            later measurement is disturbed.
     """
 
     traces: dict[Size | None, Network] = field(default_factory=dict)

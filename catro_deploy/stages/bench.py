@@ -12,6 +12,7 @@ from catro_deploy.agent.events import Progress as Measured
 from catro_deploy.agent.jobs import BenchJob
 from catro_deploy.agent.results import BenchFacts, BenchResult, Mode
 from catro_deploy.agent.wire import to_json
+from catro_deploy.budget import MEDIAN
 from catro_deploy.calibration import load_int8_recipe, load_latency_protocol
 from catro_deploy.errors import MissedError
 from catro_deploy.files import file_hash
@@ -128,11 +129,11 @@ def _undisturbed(
     first = next(measurements)
     rounds_us = [one.original_us for one in latency.rounds] if latency else []
     known_us = [us for us in rounds_us if first.original.p50_us < OTHER_CONDITIONS * us]
-    repetition = Repetition[Bench](_figures, min(known_us, default=math.inf))
+    repetition = Repetition[Bench](_figures, {MEDIAN: min(known_us, default=math.inf)})
     record, count = repetition.repeat(chain([first], measurements).__next__)
     if count == 1:
         return record
-    slower = record.original.p50_us / repetition.fastest_original_us - 1
+    slower = record.original.p50_us / repetition.fastest_original_us[MEDIAN] - 1
     words = (
         f"The machine was disturbed. Of {count} measurements, the least disturbed counts: in it, the original takes "
         f"{slower:.0%} longer than in its fastest measurement."
@@ -140,8 +141,8 @@ def _undisturbed(
     return replace(record, warnings=(*record.warnings, words))
 
 
-def _figures(found: Bench) -> tuple[Speedup, float]:
-    return found.speedup, found.original.p50_us
+def _figures(found: Bench) -> tuple[Speedup, Mapping[int, float]]:
+    return found.speedup, {MEDIAN: found.original.p50_us}
 
 
 def measured(settings: Settings, run: RunFolder, device: str, progress: Progress) -> Bench:

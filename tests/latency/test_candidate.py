@@ -47,6 +47,36 @@ def test_a_disturbed_measurement_is_repeated_unless_it_is_a_soak(monkeypatch, so
         assert (found.candidate_us, found.disturbed) == (100.0 + counts, False)
 
 
+def in_tail(candidate_us, original_us, candidate_tail_us, original_tail_us):
+    """Latencies of 100 inferences each, the last two at the 99th percentile."""
+    samples = [
+        (us,) * 98 + (tail,) * 2 for us, tail in ((candidate_us, candidate_tail_us), (original_us, original_tail_us))
+    ]
+    return CandidateLatency(
+        candidate_us, original_us, Speedup(1.0, (1.0, 1.0)), (), samples_us=(samples[0], samples[1])
+    )
+
+
+@pytest.mark.parametrize(
+    ("candidate_us", "tails_us", "delay_us"),
+    [
+        (100.0, (100.0, 400.0), 0.0),  # no tail
+        (100.0, (150.0, 600.0), 0.0),  # tails in proportion to the median
+        (100.0, (1100.0, 1400.0), 1000.0),  # the same interruption in both
+        (100.0, (1150.0, 1600.0), 1000.0),  # both: 1,000 us, and half of the median
+        (100.0, (1100.0, 450.0), 1000.0),  # only the candidate was interrupted
+        (100.0, (110.0, 1400.0), 0.0),  # only the original was interrupted
+        (500.0, (600.0, 500.0), 100.0),  # slower than the original
+    ],
+)
+def test_delays_are_what_the_tail_has_beyond_the_median_whatever_the_size_of_the_network(
+    candidate_us, tails_us, delay_us
+):
+    found = in_tail(candidate_us, 400.0, *tails_us)
+    assert found.delay_us(99) == pytest.approx(delay_us)
+    assert found.delay_us(50) == 0.0
+
+
 def test_a_single_measurement_is_not_repeated_but_says_that_it_was_disturbed(monkeypatch):
     wide = iter([CandidateLatency(100.0, 200.0, Speedup(2.0, (1.6, 2.4)), ())])
     monkeypatch.setattr(CandidateTimer, "_timed", lambda self, file: next(wide))

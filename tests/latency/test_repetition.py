@@ -8,7 +8,7 @@ from catro_deploy.records import Speedup
 
 def repeated(measurements, repetition=None):
     """The number of the measurement that counts, and how many were made, of (original_us, half width of interval)."""
-    repetition = repetition or Repetition(lambda one: (Speedup(2.0, (2 - 2 * one[1], 2 + 2 * one[1])), one[0]))
+    repetition = repetition or Repetition(lambda one: (Speedup(2.0, (2 - 2 * one[1], 2 + 2 * one[1])), {50: one[0]}))
     numbers = iter(range(len(measurements)))
     found, made = repetition.repeat(lambda: measurements[next(numbers)])
     return measurements.index(found), made
@@ -32,7 +32,7 @@ def test_until_the_speedup_is_certain(half_widths, counts):
     ],
 )
 def test_until_the_original_is_as_fast_as_before(originals_us, counts):
-    repetition = Repetition(lambda us: (Speedup(2.0, (1.99, 2.01)), us))
+    repetition = Repetition(lambda us: (Speedup(2.0, (1.99, 2.01)), {50: us}))
     for measurements, expected in zip(originals_us, counts, strict=True):
         assert repeated(measurements, repetition) == (expected, len(measurements))
 
@@ -43,5 +43,12 @@ def test_the_greater_doubt_decides_between_a_wide_interval_and_a_slow_original()
 
 
 def test_a_known_speed_of_the_original_is_the_first_reference():
-    repetition = Repetition(lambda us: (Speedup(2.0, (1.99, 2.01)), us), fastest_original_us=100.0)
+    repetition = Repetition(lambda us: (Speedup(2.0, (1.99, 2.01)), {50: us}), {50: 100.0})
     assert repeated([110.0, 104.0], repetition) == (1, 2)
+
+
+def test_the_tail_of_the_original_may_vary_more_than_its_median():
+    repetition = Repetition(lambda tail_us: (Speedup(2.0, (1.99, 2.01)), {50: 100.0, 99: tail_us}))
+    assert repeated([150.0], repetition) == (0, 1)
+    assert repeated([187.0], repetition) == (0, 1)  # 1.25 times the smallest
+    assert repeated([190.0, 1200.0, 140.0], repetition) == (2, 3)

@@ -1,7 +1,8 @@
 """Several budgets at once, and several devices: plain functions in place of the device and the file."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain, repeat
 
 import pytest
 
@@ -37,6 +38,7 @@ class Bench:
     prices: tuple = (smooth,)
     factors: tuple[float, ...] = (1.0,)
     tail: float = 2.0
+    delays_us: Iterator[float] = field(default_factory=lambda: repeat(0.0))
     warm: float | None = None
     mj_per_us: float | None = None
     size_factor: float = 1.0
@@ -62,14 +64,15 @@ class Bench:
     def latency(self, place: int, widths: Widths) -> CandidateLatency:
         us = self.factors[place] * self.devices[place].pricing.cost.predict(widths)
         original = self.devices[place].pricing.original_us
+        delay_us = next(self.delays_us)
         return CandidateLatency(
             us,
             original,
             Speedup(original / us, (0.99 * original / us, 1.01 * original / us)),
             (),
             samples_us=(
-                tuple([us] * 98 + [us * self.tail] * 2),
-                tuple([original] * 98 + [original * self.tail] * 2),
+                tuple([us] * 98 + [us * self.tail + delay_us] * 2),
+                tuple([original] * 98 + [original * self.tail + delay_us] * 2),
             ),
             sustained_us=None if self.warm is None else us * self.warm,
             energy_mj=None if self.mj_per_us is None else (us * self.mj_per_us, original * self.mj_per_us),
@@ -149,6 +152,35 @@ def test_a_percentile_is_met_though_only_the_median_is_predicted():
 
 def test_a_share_of_a_percentile_is_one_of_the_originals_own():
     assert 0.93 <= used(Bench({"budget": "0.5x@p99"}).decide())["latency 0.5x@p99"] <= 1
+
+
+def test_delays_that_smaller_networks_have_as_well_are_not_taken_for_a_slow_network():
+    """Each inference at the 99th percentile is interrupted: the rest of the budget is left for the network."""
+    full = Bench({}).devices[0].pricing.original_us
+    budget_us, delay_us = round(0.5 * full), 0.1 * full
+    bench = Bench({"budget": f"{budget_us}us@p99"}, tail=1.0, delays_us=repeat(delay_us))
+    decision = bench.decide()
+    assert len(bench.asked) == 2
+    assert 0.96 <= (bench.devices[0].pricing.cost.predict(decision.widths) + delay_us) / budget_us <= 1
+    assert any("use 20% of the budget. On a quiet machine" in warning for warning in decision.latency.warnings)
+
+
+def test_a_measurement_in_which_delays_alone_exceed_the_budget_is_repeated_and_corrects_nothing():
+    full = Bench({}).devices[0].pricing.original_us
+    bench = Bench({"budget": f"{0.5 * full:.0f}us@p99"}, tail=1.0, delays_us=chain([9 * full, 3 * full], repeat(0.0)))
+    decision = bench.decide()
+    assert bench.asked == [decision.widths] * 3
+    assert max(used(decision).values()) >= 0.97
+    assert not decision.latency.warnings
+
+
+def test_where_delays_alone_exceed_the_budget_no_network_is_cut_for_it():
+    full = Bench({}).devices[0].pricing.original_us
+    bench = Bench({"budget": "0.5x, 0.5x@p99"}, tail=1.0, delays_us=repeat(9 * full))
+    with pytest.raises(MissedError, match=r"Delays alone use 18\d\.\d%") as caught:
+        bench.decide()
+    assert "quiet machine" in caught.value.hint
+    assert len(bench.asked) == 2  # the second confirms the first
 
 
 def test_latency_that_does_not_hold_when_warm_counts_as_it_is_then():
