@@ -117,13 +117,14 @@ def require_known(library: str, name: str) -> None:
 
 
 def similar_models(name: str, own: Sequence[str]) -> list[str]:
-    """Full names similar to ``name``: of library models with exactly this name, else of the most similar ones."""
+    """Full names similar to ``name``: of models with this name after a prefix, else of the most similar ones."""
     import torchvision
 
     libraries = {"torchvision": torchvision.models.list_models(module=torchvision.models)}
     if importlib.util.find_spec("timm"):
         libraries["timm"] = timm_library().list_models()
-    exact = [f"{library}:{name}" for library, names in libraries.items() if name in names]
+    exact = [one for one in own if one.endswith(f"_{name}")]
+    exact += [f"{library}:{name}" for library, names in libraries.items() if name in names]
     known = {known: f"torchvision:{known}" for known in libraries["torchvision"]} | {known: known for known in own}
     return exact or [known[near] for near in similar(name, known, most=2)]
 

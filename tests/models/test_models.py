@@ -52,6 +52,13 @@ def test_unknown_names(name):
         build_model(name, 10)
 
 
+def test_a_name_without_its_prefix():
+    with pytest.raises(ModelError, match=r"Did you mean cifar_resnet20\?"):
+        build_model("resnet20", 10)
+    with pytest.raises(ModelError, match=r"Did you mean torchvision:resnet18 or timm:resnet18\?"):
+        build_model("resnet18", 10)
+
+
 def test_a_near_name_of_torchvision():
     with pytest.raises(ModelError, match=r"(?s)'resnet500'.*\bresnet50\b"):
         build_model("torchvision:resnet500", 10)
