@@ -14,7 +14,6 @@ from catro_deploy.cli.work import (
     continue_run,
     export_run,
     own_settings,
-    quantize_run,
     settings_to_continue,
     start_run,
     with_weights,
@@ -148,7 +147,7 @@ def quantize(
     Exit code 3: it is not the requested one. Without --precision all are tried. The result is served from then on:
     verify, bench and report use it.
     """
-    quantize_run(flags, config, run, force=force, keep=keep, as_json=json)
+    continue_run("quantize", flags, config, run, others=("ship",), force=force, keep=keep, as_json=json)
 
 
 @app.command(epilog=o.examples("build", "build --level 5 --rebuilds 3"))

@@ -86,11 +86,12 @@ def continue_run(
     config: Path | None,
     folder: Path | None,
     *,
+    others: tuple[str, ...] = (),
     force: bool = False,
     keep: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Continue in ``folder`` or the newest run with its settings and ``flags``.
+    """Continue with ``stage`` and ``others`` in ``folder`` or the newest run, with its settings and ``flags``.
 
     An explicit ``config`` replaces the settings of the stages after the pruning.
 
@@ -98,25 +99,7 @@ def continue_run(
         RunFolderError: there is no such run.
     """
     settings, run = settings_to_continue(stage, flags, config, folder)
-    work((stage,), settings, run, make_progress(), force=force, keep=keep, as_json=as_json)
-
-
-def quantize_run(
-    flags: Flags,
-    config: Path | None,
-    folder: Path | None,
-    *,
-    force: bool = False,
-    keep: bool = False,
-    as_json: bool = False,
-) -> None:
-    """Continue with ``quantize`` like ``continue_run``; without a precision in flags and settings all are tried.
-
-    Raises:
-        RunFolderError: there is no such run.
-    """
-    settings, run = settings_to_continue("quantize", flags, config, folder)
-    work(("quantize", "ship"), settings, run, make_progress(), force=force, keep=keep, as_json=as_json)
+    work((stage, *others), settings, run, make_progress(), force=force, keep=keep, as_json=as_json)
 
 
 def bench_run(
