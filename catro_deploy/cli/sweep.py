@@ -12,6 +12,7 @@ from catro_deploy.cli import flags as f
 from catro_deploy.cli import options as o
 from catro_deploy.cli.console import make_progress, print_json, print_result
 from catro_deploy.cli.settings_flags import Flags, with_flags
+from catro_deploy.cli.without_effect import require_effect
 from catro_deploy.cli.work import own_settings
 from catro_deploy.runs.listing import RUNS
 
@@ -106,6 +107,7 @@ def sweep(
     """
     from catro_deploy.cli.sweep_progress import make_watcher
     from catro_deploy.report.sweep import cells_table, sweep_words
+    from catro_deploy.sweep.cells import settings_of
     from catro_deploy.sweep.matrix import load_matrix
     from catro_deploy.sweep.sweeping import SweepFolder
     from catro_deploy.sweep.sweeping import sweep as run_sweep
@@ -129,6 +131,7 @@ def sweep(
 
         return local_engine(cells, *asked)
 
+    require_effect(flags, [settings_of(one, load) for one in matrix.combinations])
     with redirect_stdout(sys.stderr):  # Ray prints its own messages; stdout gets only the result
         record, problem = run_sweep(matrix, load, place, open_engine, make_watcher, make_progress(), replace=replace)
     if json:

@@ -8,6 +8,7 @@ from catro_deploy.cli.console import make_progress, print_json, print_result
 from catro_deploy.cli.faults import as_catro_error
 from catro_deploy.cli.settings_flags import Flags
 from catro_deploy.cli.stopping import not_hidden
+from catro_deploy.cli.without_effect import require_effect
 from catro_deploy.errors import CatroError, RunFolderError, SettingsError
 from catro_deploy.progress import Progress
 from catro_deploy.runs.folder import RunFolder
@@ -74,6 +75,7 @@ def start_run(
         settings = pipeline.with_search(settings)
     check_settings(settings)
     if whole:
+        require_effect(flags, [settings])
         pipeline.ensure_checkpoint(settings, progress)
     settings = _with_size(settings)
     run = RunFolder(folder or RUNS / pipeline.run_folder_name(settings))
@@ -192,6 +194,7 @@ def settings_to_continue(
 
     Raises:
         RunFolderError: there is no such run.
+        SettingsError: a flag has no effect.
     """
     run = RunFolder(folder) if folder else _newest()
     settings = _settings_of(run.path, flags)
@@ -203,8 +206,10 @@ def settings_to_continue(
     if config:
         pruned = {section: getattr(settings, section) for section in ("model", "data", "prune", "profile")}
         settings = _as_stage(stage, own_settings(config, flags)).model_copy(update=pruned)
+        require_effect(flags, [settings], (stage,))
         return settings, run
     settings = _as_stage(stage, settings)
+    require_effect(flags, [settings], (stage,))
     own = _as_stage(stage, own_settings(None, flags)) if CONFIG.is_file() else settings
     if getattr(own, stage, None) != getattr(settings, stage, None):
         make_progress().note(

@@ -22,7 +22,7 @@ from catro_deploy.toml import parse_toml, read_toml, toml_differences
 from catro_deploy.transports.registry import find_device, load_devices
 from catro_deploy.units import counted
 
-__all__ = ["Cell", "Load", "changed_cells", "make_cells", "require_unchanged"]
+__all__ = ["Cell", "Load", "changed_cells", "make_cells", "require_unchanged", "settings_of"]
 
 Load = Callable[[Mapping[str, Mapping[str, Any]]], Settings]
 """Loads the settings, overridden by flags: section to key to value."""
@@ -71,7 +71,13 @@ def make_cells(matrix: Matrix, load: Load, folder: Path, progress: Progress) -> 
     return _with_images(cells, progress)
 
 
-def _cell(one: Combination, load: Load, folder: Path) -> Cell:
+def settings_of(one: Combination, load: Load) -> Settings:
+    """The settings of the cell ``one``, without what follows from the images.
+
+    Raises:
+        SettingsError: they are invalid.
+        TargetError: a target or device is unknown.
+    """
     asked: dict[str, dict[str, Any]] = {"prune": {}, "quantize": {}}
     if one.target is not None:
         asked["prune"] |= _target(one.target)
@@ -81,7 +87,11 @@ def _cell(one: Combination, load: Load, folder: Path) -> Cell:
         asked["prune"]["budget"] = one.budget
     if one.precision is not None:
         asked["quantize"]["precision"] = one.precision
-    settings = pipeline.with_search(pipeline.with_target_of_device(load(asked)))
+    return pipeline.with_search(pipeline.with_target_of_device(load(asked)))
+
+
+def _cell(one: Combination, load: Load, folder: Path) -> Cell:
+    settings = settings_of(one, load)
     chosen = settings.prune
     target = one.target or chosen.device or Path(chosen.target).stem
     group = one.group or group_name(chosen.classes)
