@@ -111,8 +111,8 @@ def run_stages(
 ) -> MissedError | None:
     """Run the stages ``names`` in the order of ``table``, except those that are done; ``force`` runs them anyway.
 
-    Before the first of them runs, the devices that it and later ones need are checked; ``ahead`` are stages that later
-    calls will run.
+    Before the first of them runs, the devices that it and later ones need are checked, then the settings are stored;
+    ``ahead`` are stages that later calls will run.
 
     The search runs only for the budget ``auto``, and variants are compared only if [search] is enabled. Pruning then
     uses their results, and the stages after it use the plan.
@@ -122,7 +122,7 @@ def run_stages(
 
     Raises:
         RunFolderError: another process is using the folder, or an earlier stage has not been run.
-        DeviceError, StorageError: a device or the cache folder cannot be used; earlier results are kept.
+        DeviceError, StorageError: a device or the cache folder cannot be used; earlier results and settings are kept.
         CatroError: whatever a stage raises.
     """
     missed: list[MissedError] = []
@@ -131,21 +131,30 @@ def run_stages(
     with run.lock():
         table, skipped = applicable(table, names, settings, run)
         _note_left_out(skipped, names, settings, progress)
-        if found := replacement(names, settings, run, table, force=force):
-            for line in found.lines(run, force=force):
-                progress.note(line)
-        text = settings_text(settings)
-        if not run.settings.is_file() or run.settings.read_text(encoding="utf-8") != text:
-            write_text(run.settings, text)
+        found = replacement(names, settings, run, table, force=force)
+        replaced = found.lines(run, force=force) if found else iter(())
         devices = Devices(settings, run, progress)
+
+        def begin(stages: Sequence[Stage]) -> None:
+            devices.require(stages)
+            for line in replaced:  # before the first stage only
+                progress.note(line)
+            _store(settings, run)
+
         for place, stage in enumerate(table):
             if stage.name in names:
                 later = [other for other in table[place + 1 :] if other.name in {*names, *ahead}]
-                ready = partial(devices.require, [stage, *later])
-                missed += _run_stage(stage, settings, run, progress, force, table, ready)
+                missed += _run_stage(stage, settings, run, progress, force, table, partial(begin, [stage, *later]))
+        _store(settings, run)
     if not missed:
         return None
     return MissedError("\n".join(m.problem for m in missed), "\n".join(m.hint for m in missed))
+
+
+def _store(settings: Settings, run: RunFolder) -> None:
+    text = settings_text(settings)
+    if not run.settings.is_file() or run.settings.read_text(encoding="utf-8") != text:
+        write_text(run.settings, text)
 
 
 def keep_earlier(
@@ -183,16 +192,16 @@ def _run_stage(
     progress: Progress,
     force: bool,
     table: Sequence[Stage],
-    ready: Callable[[], None],
+    begin: Callable[[], None],
 ) -> list[MissedError]:
-    """Run ``stage`` unless it is done; ``ready`` is called before its earlier results are taken back."""
+    """Run ``stage`` unless it is done; ``begin`` is called before its earlier results are taken back."""
     _require_upstream(stage, run, table)
     settings = as_decided(settings, stage, run)
     inputs = stage.inputs(settings, run)
     if not force and run.is_done(stage.name, inputs):
         progress.note(f"{stage.name}: unchanged, skipped")
         return run.missed(stage.name)
-    ready()
+    begin()
     run.take_back(_with_downstream(stage, run, table))
     for folder in stage.keeps(run) if force else ():
         shutil.rmtree(folder, ignore_errors=True)

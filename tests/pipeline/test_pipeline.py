@@ -26,6 +26,7 @@ from catro_deploy.stages import applicable, preconditions
 from catro_deploy.stages.preconditions import check_settings
 from catro_deploy.stages.table import BUILD, QUANTIZE, RUNTIMES, SEARCH, VARIANTS
 from catro_deploy.transports.registry import Device, add_device
+from tests.notes import Notes
 from tests.pipeline.driving import ALL, go, settings_with
 from tests.quick_stages import TABLE, diary
 
@@ -290,6 +291,16 @@ def test_a_device_that_cannot_be_reached_is_reported_before_the_first_stage(run,
     with pytest.raises(DeviceError, match="gone"):  # in a sweep, which prunes and measures in separate calls
         run_stages(("prune",), settings_with(**two), run, Silent(), table=TABLE, ahead=("finetune", "verify"))
     assert go(run, ("prune",), **two) == ["prune"]
+
+
+def test_a_device_that_cannot_be_reached_replaces_neither_results_nor_settings(run, gone):
+    go(run)
+    before, notes = run.settings.read_text(), Notes()
+    asked = settings_with(prune={"device": "gone"})
+    with pytest.raises(DeviceError, match=r"gone .*cannot be reached"):
+        run_stages(("bench",), asked, run, notes, table=TABLE)
+    assert notes.lines == ["checking that gone can be used"]
+    assert run.settings.read_text() == before
 
 
 def test_a_device_is_not_needed_for_what_is_done(run, gone, monkeypatch):

@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 
 from catro_deploy.files import write_text
@@ -20,11 +22,11 @@ def run(tmp_path):
 
 
 def notes_before(run, stages=ALL, *, force=False, **flags):
-    """The notes before the first stage is done or skipped."""
+    """The notes before the first stage is done, other than that stages are skipped."""
     notes = Notes()
     run_stages(stages, settings_with(**flags), run, notes, force=force, table=TABLE)
-    ends = [number for number, line in enumerate(notes.lines) if "skipped" in line or ": done in" in line]
-    return notes.lines[: ends[0]]
+    before = itertools.takewhile(lambda line: ": done in" not in line, notes.lines)
+    return [line for line in before if "skipped" not in line]
 
 
 def beside(run, stages=ALL, *, force=False, **flags):
