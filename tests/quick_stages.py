@@ -43,7 +43,7 @@ def _begin(run, name):
         file.write(f"{name}\n")
     stage, _, what = os.environ.get("QUICK_FAIL", "").partition(":")
     if stage == name:
-        {"fault": _fault, "disk": _fill, "denied": _denied}[what](run)
+        {"fault": _fault, "disk": _fill, "denied": _denied, "missed": _miss}[what](run)
 
 
 def _fault(run):
@@ -56,6 +56,10 @@ def _fill(run):
 
 def _denied(run):
     raise PermissionError(13, "Permission denied", "/data/image.png")
+
+
+def _miss(run):
+    raise MissedError("No network meets the budget 0.01x.", "Allow more.")
 
 
 def search(settings, run, progress):

@@ -9,7 +9,7 @@ from catro_deploy.cli.faults import as_catro_error
 from catro_deploy.cli.settings_flags import Flags
 from catro_deploy.cli.stopping import not_hidden
 from catro_deploy.cli.without_effect import require_effect
-from catro_deploy.errors import CatroError, RunFolderError, SettingsError
+from catro_deploy.errors import CatroError, MissedError, RunFolderError, SettingsError
 from catro_deploy.progress import Progress
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.listing import RUNS, WORK_FILE, newest_run, run_folders
@@ -255,7 +255,8 @@ def work(
 ) -> RunFolder:
     """Run ``stages`` and show the result of the last, and what to ship.
 
-    They run in ``run`` or, with ``keep``, in a new folder if results would be replaced.
+    They run in ``run`` or, with ``keep``, in a new folder if results would be replaced. If no network meets a budget,
+    the JSON document says so in place of a result.
 
     Returns:
         The run folder that was used.
@@ -270,6 +271,10 @@ def work(
         progress.note(f"run folder: {run.path}")
         with not_hidden():
             missed = pipeline.run_stages(stages, settings, run, progress, force=force, table=pipeline.STAGES)
+    except MissedError as error:  # by a stage without which later ones make no sense, such as pruning
+        if as_json:
+            print_json({"run": str(run.path), "missed": error.problem, "hint": error.hint})
+        raise
     except CatroError:
         raise
     except Exception as error:

@@ -119,6 +119,14 @@ def test_a_missed_result_is_shown_and_exits_with_3(catro, the_run):
     assert "98.00%" in again.stdout
 
 
+def test_a_budget_that_no_network_meets_is_stated_as_json(catro, monkeypatch):
+    monkeypatch.setenv("QUICK_FAIL", "prune:missed")
+    result = catro("run", "--json", "--run", "here")
+    assert result.exit_code == 3
+    assert document(result) == {"run": "here", "missed": "No network meets the budget 0.01x.", "hint": "Allow more."}
+    assert catro("run", "--run", "here").stdout == ""
+
+
 def test_a_loss_without_a_budget_is_searched(catro, the_run):
     assert catro("run", "--max-drop", "3").exit_code == 0
     assert the_run().name.startswith("x86-cpu-all-auto-")
