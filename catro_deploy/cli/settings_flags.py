@@ -22,13 +22,11 @@ from catro_deploy.toml import parse_toml
 if TYPE_CHECKING:
     from catro_deploy.settings.catalog import Setting
 
-__all__ = ["Flags", "command_with_flags", "split_names", "with_flags"]
+__all__ = ["Flags", "command_with_flags", "with_flags"]
 
 Flags = dict[str, dict[str, Any]]
 """Section to key to value, as ``load_settings`` takes it; None if the flag was not given."""
 
-# A name in double quotes, or the text up to the next comma.
-NAME = re.compile(r'\s*"([^"]*)"\s*(?:,|$)|([^,]*)(?:,|$)')
 OTHERS, HELP_ALL = "settings_given", "help_all"
 
 
@@ -151,17 +149,10 @@ def _by_section(values: dict[Flag, Any], others: Sequence[str]) -> Flags:
     return flags
 
 
-def split_names(texts: Sequence[str]) -> list[str]:
-    """``["a, b", "3"]`` as ``["a", "b", "3"]``: a class may be named 3, so the data decide whether this is an index.
-
-    A comma between double quotes is part of a name: ``"a, b",c`` has two names.
-    """
-    parts = [quoted or plain for text in texts for quoted, plain in NAME.findall(text)]
-    return [part.strip() for part in parts if part.strip()]
-
-
 def _members(section: str, key: str, texts: Sequence[str]) -> Any:  # noqa: ANN401 - of any setting
     """For a list, the items of ``texts`` split at commas; for other settings, ``texts`` as one text; None if empty."""
+    from catro_deploy.settings.names import split_names
+
     kind = _item_type(section, key)
     if kind is None:
         return ", ".join(texts) or None

@@ -1,15 +1,29 @@
-"""Files named by settings: the classes of a network, and their mapping from folders of a dataset."""
+"""Names in settings: lists of them, and files: a network's classes, and their mapping from folders of a dataset."""
 
 import csv
 import json
+import re
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from catro_deploy.errors import SettingsError
 from catro_deploy.files import require_regular
 
-__all__ = ["read_class_names", "read_labels"]
+__all__ = ["read_class_names", "read_labels", "split_names"]
+
+# A name in double quotes, or the text up to the next comma.
+NAME = re.compile(r'\s*"([^"]*)"\s*(?:,|$)|([^,]*)(?:,|$)')
+
+
+def split_names(texts: Sequence[str]) -> list[str]:
+    """``["a, b", "3"]`` as ``["a", "b", "3"]``: a class may be named 3, so the data decide whether this is an index.
+
+    A comma between double quotes is part of a name: ``"a, b",c`` has two names.
+    """
+    parts = [quoted or plain for text in texts for quoted, plain in NAME.findall(text)]
+    return [part.strip() for part in parts if part.strip()]
 
 
 def read_class_names(path: Path) -> list[str] | list[tuple[str, str]]:

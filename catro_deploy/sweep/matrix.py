@@ -10,6 +10,7 @@ from pydantic import Field, NonNegativeFloat, PositiveInt, ValidationError
 
 from catro_deploy.errors import SettingsError
 from catro_deploy.settings.loading import read_document
+from catro_deploy.settings.names import split_names
 from catro_deploy.settings.section import Section
 from catro_deploy.suggestions import did_you_mean
 
@@ -128,9 +129,7 @@ def _groups(given: Sequence[str | Group] | Mapping[str, str | Group]) -> dict[st
 
 
 def _members(group: str | Group) -> Group:
-    names: Group = (
-        [*group] if not isinstance(group, str) else [part.strip() for part in group.split(",") if part.strip()]
-    )
+    names: Group = [*split_names([group])] if isinstance(group, str) else group
     return [] if names == [ALL] else names
 
 

@@ -4,12 +4,9 @@ import re
 
 import pytest
 import typer
-from hypothesis import given
-from hypothesis import strategies as st
 
 from catro_deploy.cli import flags
 from catro_deploy.cli.main import app
-from catro_deploy.cli.settings_flags import split_names
 from catro_deploy.settings import load_settings
 from catro_deploy.settings.catalog import settings_by_place
 
@@ -146,26 +143,3 @@ def test_settings_without_a_flag_are_set(catro, folder):
 def test_one_value_of_a_list_needs_no_brackets(catro, folder, given, batches):
     assert catro("prune", "--run", "here", "-o", f"bench.batches={given}").exit_code == 0
     assert load_settings(folder / "here" / "run.toml", {}).bench.batches == batches
-
-
-@pytest.mark.parametrize(
-    ("texts", "names"),
-    [
-        (["speed_limits"], ["speed_limits"]),
-        (["1,2", "5"], ["1", "2", "5"]),
-        ([" a b , c,"], ["a b", "c"]),
-        (
-            ['"tench, Tinca tinca" , goldfish', '12" disc,b', '"a'],
-            ["tench, Tinca tinca", "goldfish", '12" disc', "b", '"a'],
-        ),
-        (["0", "007", "-1"], ["0", "007", "-1"]),
-        ([], []),
-    ],
-)
-def test_names_are_split(texts, names):
-    assert split_names(texts) == names
-
-
-@given(st.lists(st.integers(0, 10**6), min_size=1))
-def test_commas_and_repetition_mean_the_same(indices):
-    assert split_names([",".join(map(str, indices))]) == split_names(list(map(str, indices))) == list(map(str, indices))

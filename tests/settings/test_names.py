@@ -1,4 +1,4 @@
-"""Files with class names, and image sizes, in settings."""
+"""Lists of names, files with class names, and image sizes, in settings."""
 
 import json
 
@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from catro_deploy.errors import SettingsError
 from catro_deploy.settings import DataSettings, load_settings, settings_text
+from catro_deploy.settings.names import split_names
 from catro_deploy.toml import parse_toml
 
 sides = st.integers(1, 2**16)
@@ -94,3 +95,26 @@ def test_a_crop_cannot_be_larger_than_what_it_is_cut_from():
     with pytest.raises(SettingsError) as refused:
         load_settings(None, {"data": {"size": "160x224", "resize": "160x223"}})
     assert "smaller than size" in refused.value.problem
+
+
+@pytest.mark.parametrize(
+    ("texts", "names"),
+    [
+        (["speed_limits"], ["speed_limits"]),
+        (["1,2", "5"], ["1", "2", "5"]),
+        ([" a b , c,"], ["a b", "c"]),
+        (
+            ['"tench, Tinca tinca" , goldfish', '12" disc,b', '"a'],
+            ["tench, Tinca tinca", "goldfish", '12" disc', "b", '"a'],
+        ),
+        (["0", "007", "-1"], ["0", "007", "-1"]),
+        ([], []),
+    ],
+)
+def test_names_are_split(texts, names):
+    assert split_names(texts) == names
+
+
+@given(st.lists(st.integers(0, 10**6), min_size=1))
+def test_commas_and_repetition_mean_the_same(indices):
+    assert split_names([",".join(map(str, indices))]) == split_names(list(map(str, indices))) == list(map(str, indices))

@@ -43,6 +43,9 @@ def test_groups_of_classes_are_named_by_their_classes_or_as_the_table_says(tmp_p
     assert [one.group for one in found] == ["speed_limits", "1+2", "all", "a_long_name_of_a_class+2"]
     assert [one.classes for one in found][:3] == [("speed_limits",), ("1", "2"), ()]
 
+    (quoted,) = load_matrix(None, {"classes": ['"tench, Tinca tinca",goldfish']}).combinations
+    assert quoted.classes == ("tench, Tinca tinca", "goldfish")
+
     file = written(tmp_path, '[classes]\ncity = ["stop", 3]\nevery = "all"\n')
     found = load_matrix(file, {}).combinations
     assert [(one.group, one.classes) for one in found] == [("city", ("stop", 3)), ("every", ())]
