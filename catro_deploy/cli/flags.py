@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 __all__ = [
     "BENCH",
     "BUILD",
+    "CARRIED",
     "DATA",
     "DATA_ROOT",
     "EXPORT",
@@ -72,6 +73,7 @@ BUILD = _flags("build", "Engines", "level workspace_mib dla rebuilds")
 VERIFY = _flags("verify", "Verification", "tolerance max_drop")
 BENCH = _flags("bench", "Latency", "protocol threads batch runtimes transfers cuda_graph soak")
 PROFILE = _flags("profile", "Latency", "protocol", protocol="profile")
+CARRIED = tuple(flag for flag in BENCH if flag.name != "runtimes")  # a bundle compares none
 USE = tuple(flag for flag in BENCH if flag.name in ("threads", "batch"))
 
 

@@ -193,7 +193,7 @@ def bench(
 
 
 @app.command(epilog=o.examples("bundle", "bundle --run runs/tram"))
-@with_flags(*f.DATA_ROOT, *f.BENCH)
+@with_flags(*f.DATA_ROOT, *f.CARRIED)
 def bundle(flags: Flags, config: o.Config = None, run: o.Run = None) -> None:
     """Pack a bundle for a device that cannot be reached; import reads back its results."""
     from catro_deploy.stages.bundle import bundle as pack

@@ -38,6 +38,11 @@ def test_a_flag_says_what_its_setting_says(flag):
     assert setting.limits in option.help
 
 
+def test_a_bundle_compares_no_runtimes():
+    assert "--runtimes" in options_of("bench")
+    assert "--runtimes" not in options_of("bundle")
+
+
 def test_no_command_has_a_flag_twice():
     for table in TABLES.values():
         names = [flag.name for flag in table]
