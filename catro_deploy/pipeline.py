@@ -20,10 +20,10 @@ from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.holding import hold
 from catro_deploy.settings import AUTO, TARGETS_OWN, Settings, settings_text
 from catro_deploy.stages.applicable import applicable
-from catro_deploy.stages.decided import as_decided
+from catro_deploy.stages.decided import as_decided, require_best_taken
 from catro_deploy.stages.outside import checkpoint_hash, deciding
 from catro_deploy.stages.preconditions import Devices, check_before_writing
-from catro_deploy.stages.replacing import replacement, sibling_folder
+from catro_deploy.stages.replacing import are_done, replacement, sibling_folder
 from catro_deploy.stages.table import RUNTIMES, SEARCH, STAGES, VARIANTS, Stage
 from catro_deploy.targets import load_target
 from catro_deploy.transports.reach import reachable, require_reachable
@@ -122,6 +122,7 @@ def run_stages(
 
     Raises:
         RunFolderError: another process is using the folder, or an earlier stage has not been run.
+        SettingsError: a variant is requested by its number before variants have been compared.
         DeviceError, StorageError: a device or the cache folder cannot be used; earlier results and settings are kept.
         CatroError: whatever a stage raises.
     """
@@ -131,6 +132,8 @@ def run_stages(
     with run.lock():
         table, skipped = applicable(table, names, settings, run)
         _note_left_out(skipped, names, settings, progress)
+        if VARIANTS in names and (force or not are_done((VARIANTS,), settings, run, table)):
+            require_best_taken(settings)
         found = replacement(names, settings, run, table, force=force)
         replaced = found.lines(run, force=force) if found else iter(())
         devices = Devices(settings, run, progress)

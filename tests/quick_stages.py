@@ -26,6 +26,7 @@ from tests.report.made import (
     make_samples,
     make_search,
     make_shipped,
+    make_variants,
     make_verify,
 )
 
@@ -65,6 +66,11 @@ def _miss(run):
 def search(settings, run, progress):
     _begin(run, "search")
     save(make_search(max_drop=settings.verify.max_drop), run)
+
+
+def variants(settings, run, progress):
+    _begin(run, "variants")
+    save(make_variants(), run)
 
 
 def prune(settings, run, progress):

@@ -13,7 +13,7 @@ from catro_deploy.stages.table import PRUNE, VARIANTS, Stage
 from catro_deploy.targets import load_target
 from catro_deploy.transports.reach import require_reachable
 
-__all__ = ["as_decided", "changed", "require_comparable"]
+__all__ = ["as_decided", "changed", "require_best_taken", "require_comparable"]
 
 PARSED: Mapping[str, Callable[[str], object]] = {BUDGET: Budgets.parse, INPUT_SIZE: size_of, TEMPERATURE: float}
 """Settings whose values are texts in records, and how to parse them."""
@@ -49,6 +49,20 @@ def _taken(record: Variants, settings: Settings) -> Mapping[str, str]:
             "Take another one: the report lists them with their numbers.",
         )
     return variant.changes
+
+
+def require_best_taken(settings: Settings) -> None:
+    """Check that ``settings`` take the best of the variants, which are not compared yet and have no numbers.
+
+    Raises:
+        SettingsError: they name another one.
+    """
+    if settings.search.enabled and settings.search.take > 1:
+        raise SettingsError(
+            f"There is no variant {settings.search.take} yet: the search has not run, and numbers its variants.",
+            "Leave --take (or take in [search]) out; once the report lists the variants, the same command with --take "
+            "continues with another one.",
+        )
 
 
 def require_comparable(settings: Settings) -> None:

@@ -179,6 +179,23 @@ def test_results_without_the_checkpoint_can_still_be_used(run, tmp_path):
     assert go(run, ["export"]) == ["export"]
 
 
+@pytest.mark.parametrize("force", [False, True])
+def test_a_variant_has_a_number_after_the_search_only(run, force):
+    def searched(**more):
+        flags = {"search": {"enabled": True, **more}, "prune": {"budget": "0.5x"}}
+        return go(run, (VARIANTS, "prune"), force=force and run.variants.is_file(), **flags)
+
+    with pytest.raises(SettingsError, match="There is no variant 2 yet"):
+        searched(take=2)
+    assert diary(run) == []
+    assert searched(take=1) == [VARIANTS, "prune"]
+    if force:
+        with pytest.raises(SettingsError, match="There is no variant 2 yet"):
+            searched(take=2)
+    else:
+        assert searched(take=2) == ["prune"]
+
+
 def test_what_is_missed_lets_the_later_stages_run_and_is_reported_again_each_time(run):
     strict = settings_with(verify={"max_drop": 1.0})
     for _ in range(2):
