@@ -10,6 +10,7 @@ from catro_deploy.data import resolve_classes, with_class_names
 from catro_deploy.data.base import Dataset
 from catro_deploy.errors import CheckpointError, DataError
 from catro_deploy.graph.coupling.trace import find_head
+from catro_deploy.graph.onnx.export import require_classes_for
 from catro_deploy.models import build_model
 from catro_deploy.models.checkpoint import load_checkpoint, training_record
 from catro_deploy.models.classes import checkpoint_classes, count_logits
@@ -41,7 +42,7 @@ def open_original(settings: Settings) -> Original:
     wanted.
 
     Raises:
-        UsageError: model, checkpoint, data or classes do not match.
+        UsageError: model, checkpoint, data or classes do not match; or more top classes are requested than there are.
     """
     chosen, size = settings.model, sized(settings)
     input_shape = (len(chosen.mean), *size)
@@ -52,6 +53,7 @@ def open_original(settings: Settings) -> Original:
     if recorded is not None:
         _require_recorded_order(settings, dataset, recorded.classes)
     wanted = resolve_classes(dataset.classes, dataset.groups, settings.prune.classes or classes_with_images(dataset))
+    require_classes_for(settings.export.top_k, len(wanted))
     model = build_model(chosen.name, len(dataset.classes))
     try:
         load_checkpoint(model, chosen.checkpoint)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from catro_deploy import __version__
-from catro_deploy.errors import RunFolderError
+from catro_deploy.errors import RunFolderError, SettingsError
 from catro_deploy.files import file_hash
 from catro_deploy.progress import Silent
 from catro_deploy.runtimes import open_runner
@@ -52,9 +52,9 @@ def test_half_precision_is_for_targets_that_run_so(tmp_path):
 
 def test_more_classes_than_there_are_cannot_be_at_the_top(tmp_path):
     run = colours.make_run(tmp_path)
-    exported = export(colours.settings(export={"top_k": 9}), run, Silent())
-    with open_runner("onnxruntime", exported.pruned, 1) as runner:
-        assert dict(runner.metadata)["top_k"] == "3"
+    with pytest.raises(SettingsError, match="top_k = 4, but the network has 3 classes"):
+        export(colours.settings(export={"top_k": 4}), run, Silent())
+    assert not run.pruned_onnx.exists()
 
 
 @pytest.mark.parametrize("target", ["x86-cpu", "jetson-orin"])

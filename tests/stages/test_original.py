@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from catro_deploy.errors import DataError
+from catro_deploy.errors import CatroError, DataError
 from catro_deploy.models import build_model
 from catro_deploy.models.checkpoint import RECORD_KEY, save_weights
 from catro_deploy.records.files import record_text
@@ -48,3 +48,15 @@ def test_of_a_missing_class_the_recorded_ones_are_named(open_recorded):
     with pytest.raises(DataError, match=f"{len(CLASSES) + 1} classes") as caught:
         open_recorded(*CLASSES, "one more")
     assert '"one more"]' in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"export": {"top_k": 4}}, "export.top_k = 4, but the network has 3 classes"),
+        ({"export": {"top_k": 3}, "prune": {"classes": ["down", "even"]}}, "top_k = 3, but the network has 2 classes"),
+    ],
+)
+def test_what_does_not_suit_the_network_is_reported_when_it_is_opened(tiny, asked, said):
+    with pytest.raises(CatroError, match=said):
+        open_original(load_settings(Path("catro.toml"), asked))

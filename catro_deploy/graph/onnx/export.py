@@ -15,14 +15,14 @@ import torch
 from torch import nn
 
 from catro_deploy import __version__
-from catro_deploy.errors import ModelError, NumericsError
+from catro_deploy.errors import ModelError, NumericsError, SettingsError
 from catro_deploy.files import replacing
 from catro_deploy.graph.onnx.interface import PLAIN, Interface
 from catro_deploy.graph.onnx.refusals import checker_refusal, export_refusal
 from catro_deploy.interrupts import deferred_signals
 from catro_deploy.runtimes import open_runner
 
-__all__ = ["check_agreement", "export_onnx", "plan_metadata"]
+__all__ = ["check_agreement", "export_onnx", "plan_metadata", "require_classes_for"]
 
 # Allowed difference of the ONNX file's logits from PyTorch's, relative to the largest logit if that is above 1.
 AGREEMENT = 1e-4
@@ -100,11 +100,28 @@ class Described(Protocol):
         """(channels, height, width) of one image."""
 
 
+def require_classes_for(top_k: int, classes: int) -> None:
+    """Check that a network of ``classes`` classes has ``top_k`` largest outputs.
+
+    Raises:
+        SettingsError: it has fewer.
+    """
+    if top_k > classes:
+        raise SettingsError(
+            f"export.top_k = {top_k}, but the network has {classes} classes.",
+            f"Choose at most {classes}: --top-k {classes}, or top_k in [export] of catro.toml.",
+        )
+
+
 def plan_metadata(plan: Described, plan_sha256: str, network: str, interface: Interface = PLAIN) -> dict[str, str]:
     """What is needed to run the ONNX file alone and to interpret its outputs; ``network`` is the network's name.
 
     Unknown normalisation, and a network without a factory, are left out.
+
+    Raises:
+        SettingsError: more of the largest outputs are requested than there are classes.
     """
+    require_classes_for(interface.top_k, len(plan.classes))
     inside = "uint8; normalised inside the network: (pixel / 255 - mean) / std"
     pixels = {
         "mean": json.dumps(plan.mean),
@@ -119,7 +136,7 @@ def plan_metadata(plan: Described, plan_sha256: str, network: str, interface: In
         **(pixels if plan.mean else {}),
         "layout": interface.layout.upper(),
         "output": interface.output,
-        **({"top_k": str(min(interface.top_k, len(plan.classes)))} if interface.top_k else {}),
+        **({"top_k": str(interface.top_k)} if interface.top_k else {}),
         **colours.get(plan.input_shape[0], {}),
         "plan_sha256": plan_sha256,
         "catro_deploy_version": __version__,
