@@ -12,7 +12,7 @@ from catro_deploy.graph.coupling.follower import Side
 from catro_deploy.graph.cut.surgery import supports
 from catro_deploy.records import Group, Slot
 
-__all__ = ["groups_of"]
+__all__ = ["groups_of", "tie_of"]
 
 _Key = tuple[str, Side]
 
@@ -48,6 +48,12 @@ def groups_of(model: nn.Module, coupling: Coupling, order: Mapping[str, int]) ->
     return _numbered(sorted(groups, key=lambda group: (order[group.name], _first_index(group))))
 
 
+def tie_of(model: nn.Module, coupling: Coupling, group: Group) -> str:
+    """The operation that couples the channels of ``group`` with each other, and its place; empty if there is none."""
+    labels = _places(model, coupling)[group.producers[0], "out"]
+    return coupling.atoms.tied_by(int(labels[_first_index(group)]))
+
+
 def _numbered(groups: Sequence[Group]) -> list[Group]:
     seen: Counter[str] = Counter()
     named = []
@@ -60,7 +66,7 @@ def _numbered(groups: Sequence[Group]) -> list[Group]:
 
 def _first_index(group: Group) -> int:
     """The group's first channel in its first producer."""
-    return next(slot.index[0] for slot in group.slots if (slot.module, slot.axis) == (group.name, "out"))
+    return next(slot.index[0] for slot in group.slots if (slot.module, slot.axis) == (group.producers[0], "out"))
 
 
 def _places(model: nn.Module, coupling: Coupling) -> dict[_Key, Labels]:

@@ -14,7 +14,7 @@ from torch import nn
 
 from catro_deploy.errors import ModelError
 from catro_deploy.graph.coupling.couple import Coupling, couple
-from catro_deploy.graph.coupling.groups import groups_of
+from catro_deploy.graph.coupling.groups import groups_of, tie_of
 from catro_deploy.graph.coupling.layers import PRODUCERS, list_layers
 from catro_deploy.graph.coupling.macs import count_macs
 from catro_deploy.graph.coupling.probe import stubborn
@@ -96,10 +96,18 @@ def trace(model: nn.Module, input_shape: tuple[int, int, int], ignore: Sequence[
         if not doubtful:
             break
         not_sizes |= doubtful.keys()
-    groups = [replace(group, fixed=group.fixed or reasons.get(group.name, "")) for group in groups]
+    groups = [
+        _refused(group, reasons[group.name], tie_of(model, coupling, group)) if group.name in reasons else group
+        for group in groups
+    ]
     head = _head(coupling, layers[-1].name, order)
     others = max(0, count_macs(model, input_shape) - sum(layer.macs for layer in layers))
     return Network(tuple(layers), tuple(groups), head, sizes, input_shape, other_macs=others).leaving(ignore)
+
+
+def _refused(group: Group, reason: str, tie: str) -> Group:
+    """``group``, which a trial cut has refused; what couples its channels shows which code holds their number."""
+    return replace(group, fixed=f"{reason}; they are coupled by {tie}" if tie else reason)
 
 
 def find_head(model: nn.Module, input_shape: tuple[int, int, int]) -> str:

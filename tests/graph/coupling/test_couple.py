@@ -207,6 +207,18 @@ def test_writing_over_positions_leaves_channels_free():
     assert (groups["stem"].width, groups["stem"].fixed) == (8, "")
 
 
+class HalfAssigned(Net):
+    def body(self, x):
+        x[:, :4] = -x[:, :4]
+        return x
+
+
+def test_writing_over_a_number_of_channels_keeps_them_and_names_the_line():
+    reason = groups_of(HalfAssigned)[0]["stem"].fixed
+    assert reason.startswith("without some of them the forward computes something else; they are coupled by a slice")
+    assert "in the forward (test_couple.py:" in reason
+
+
 def test_a_standardised_weight_keeps_its_inputs():
     groups, _ = groups_of(Standardised)
     assert "reduced to one" in groups["stem"].fixed
