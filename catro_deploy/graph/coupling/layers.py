@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -33,16 +34,23 @@ def list_layers(model: nn.Module, input_shape: tuple[int, int, int]) -> list[Lay
     """
     found: dict[str, Layer] = {}
 
-    def record_call(name: str, module: nn.Module, given: tuple[Any, ...], output: Any) -> None:  # noqa: ANN401 - a hook
-        if isinstance(output, torch.Tensor) and given and isinstance(given[0], torch.Tensor):
-            record(name, _layer(name, module, given[0], output))
+    def record_call(
+        name: str,
+        module: nn.Module,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        output: Any,  # noqa: ANN401 - a hook
+    ) -> None:
+        source = args[0] if args else kwargs.get("input")
+        if isinstance(output, torch.Tensor) and isinstance(source, torch.Tensor):
+            record(name, _layer(name, module, source, output))
 
     def record(name: str, layer: Layer) -> None:
         before = found[name].positions if name in found else 0
         found[name] = replace(layer, positions=before + layer.positions)
 
     hooks = [
-        module.register_forward_hook(lambda module, given, output, name=name: record_call(name, module, given, output))
+        module.register_forward_hook(partial(record_call, name), with_kwargs=True)
         for name, module in model.named_modules()
         if isinstance(module, PRODUCERS)
     ]

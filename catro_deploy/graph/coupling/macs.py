@@ -1,6 +1,6 @@
 """Multiply-accumulates of a whole network: layers, attention, recurrent layers, products of feature maps."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,16 +25,16 @@ def count_macs(model: nn.Module, input_shape: tuple[int, int, int]) -> int:
         nonlocal recurrent
         recurrent += counter.get_total_flops() // 2
 
-    def count(module: nn.Module, given: tuple[Any, ...], output: Any) -> None:  # noqa: ANN401 - a hook
+    def count(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], output: Any) -> None:  # noqa: ANN401 - a hook
         nonlocal recurrent
-        sequence = given[0]
+        sequence = args[0] if args else kwargs["input"]
         steps = sequence[..., 0].numel() if isinstance(sequence, torch.Tensor) else sequence.data.shape[0]
         weights = sum(weight.numel() for weight in module.parameters() if weight.ndim > 1)
         recurrent += steps * weights - counter.get_total_flops() // 2
 
     layers = [module for module in model.modules() if isinstance(module, nn.RNNBase)]
     hooks = [layer.register_forward_pre_hook(leave_out) for layer in layers]
-    hooks += [layer.register_forward_hook(count) for layer in layers]
+    hooks += [layer.register_forward_hook(count, with_kwargs=True) for layer in layers]
     image = torch.zeros(1, *input_shape, device=next(model.parameters()).device)
     try:
         with torch.no_grad(), _plain_attention(), counter:

@@ -59,7 +59,7 @@ class Recurrent(nn.Module):
         self.layer, self.fc = layer(12, 12, batch_first=True), nn.Linear(12, 4)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.fc(self.layer(self.layer(x.flatten(2))[0])[0].mean(1))
+        return self.fc(self.layer(input=self.layer(x.flatten(2))[0])[0].mean(1))
 
 
 @pytest.mark.parametrize(("layer", "gates"), [(nn.RNN, 1), (nn.GRU, 3), (nn.LSTM, 4)])

@@ -21,6 +21,18 @@ def test_layers_carry_shapes_by_hand():
     assert {name: layer.stride for name, layer in layers.items() if layer.stride > 1} == {"last": 2}
 
 
+class Named(nn.Sequential):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self:
+            x = layer(input=x)
+        return x
+
+
+def test_layers_that_are_called_with_keywords_are_layers():
+    parts = nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 4)
+    assert trace(Named(*parts).eval(), (3, 8, 8)) == trace(nn.Sequential(*parts).eval(), (3, 8, 8))
+
+
 def test_resnet20_has_the_macs_of_the_paper():
     # 41.2 million with He et al.'s option A, 41.0 with 1x1 projections; the pruning literature reports 40.8 to 41.
     layers = list_layers(build_model("cifar_resnet20", 10), (3, 32, 32))

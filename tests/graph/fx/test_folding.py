@@ -67,3 +67,17 @@ def test_what_others_read_too_keeps_its_normalisation():
     short = folded(model)
     assert norms(short) == 1
     torch.testing.assert_close(short(images), model(images))
+
+
+class Named(nn.Sequential):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self[1](input=self[0](input=x))
+
+
+def test_layers_that_are_called_with_keywords_are_folded():
+    model = lively(Named(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6)))
+    images = torch.randn(2, 3, 8, 8)
+    found = folded(model)
+    assert norms(found) == 0
+    with torch.no_grad():
+        torch.testing.assert_close(found(images), model(images))
