@@ -3,10 +3,8 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 
-import numpy as np
-import torch
-
-from catro_deploy.data.base import Dataset, MemorySplit, Split, Subset, is_unlabelled
+from catro_deploy.data.base import Dataset, MemorySplit, Split, Subset
+from catro_deploy.data.checked import open_factory
 from catro_deploy.data.classes import resolve_classes, resolve_group
 from catro_deploy.data.gtsrb import open_gtsrb
 from catro_deploy.data.imagefolder import open_imagefolder
@@ -14,7 +12,6 @@ from catro_deploy.data.images import open_images
 from catro_deploy.data.signs import open_signs
 from catro_deploy.data.webdataset import open_webdataset
 from catro_deploy.errors import DataError
-from catro_deploy.factories import load_factory, users_code
 from catro_deploy.settings import DataSettings
 from catro_deploy.suggestions import did_you_mean
 
@@ -39,12 +36,6 @@ DATASETS: dict[str, Opener] = {
     "webdataset": open_webdataset,
 }
 
-FACTORY_FORM = (
-    "It is called with settings (a catro_deploy.settings.DataSettings), size (height, width) and channels (1 or 3). "
-    "It must return a catro_deploy.data.Dataset whose splits give uint8 images (n, channels, height, width); "
-    "their labels are integers from 0, or all -1 if they are unknown."
-)
-
 
 def open_dataset(settings: DataSettings, size: tuple[int, int], channels: int) -> Dataset:
     """Open ``settings.name`` with images of ``size`` (height, width) and 3 (RGB) or 1 (grey) ``channels``.
@@ -61,7 +52,7 @@ def open_dataset(settings: DataSettings, size: tuple[int, int], channels: int) -
             "Give model.mean and model.std three values for RGB, or one for grey.",
         )
     if ":" in settings.name:
-        dataset = _from_factory(settings, size, channels)
+        dataset = open_factory(settings, size, channels)
     elif settings.name in DATASETS:
         dataset = DATASETS[settings.name](settings, size, channels)
     else:
@@ -84,42 +75,3 @@ def with_class_names(dataset: Dataset, names: Sequence[str], settings: DataSetti
         for name, members in settings.groups.items()
     }
     return dataclasses.replace(dataset, classes=tuple(names), groups={**dataset.groups, **own})
-
-
-def _from_factory(settings: DataSettings, size: tuple[int, int], channels: int) -> Dataset:
-    with users_code(settings.name, DataError, FACTORY_FORM):
-        dataset = load_factory(settings.name, DataError)(settings, size, channels)
-        fault = _fault(dataset, size, channels)
-    if fault:
-        raise DataError(f"The factory {settings.name} returned {fault}.", FACTORY_FORM)
-    return dataset  # type: ignore[no-any-return] # checked by _fault
-
-
-def _fault(dataset: object, size: tuple[int, int], channels: int) -> str:
-    """What is wrong with a factory's result; empty if it is valid."""
-    if not isinstance(dataset, Dataset):
-        return f"a {type(dataset).__name__}"
-    if len(set(dataset.classes)) != len(dataset.classes):
-        return "two classes of the same name"
-    expected = (1, channels, *size)
-    for name in ("train", "validation", "test"):
-        fault = _split_fault(getattr(dataset, name), len(dataset.classes), expected)
-        if fault:
-            return f"a {name} split {fault}"
-    if len({is_unlabelled(split.labels) for split in (dataset.train, dataset.validation, dataset.test)}) > 1:
-        return "labels for some splits only"
-    return ""
-
-
-def _split_fault(split: Split, classes: int, expected: tuple[int, ...]) -> str:
-    labels = np.asarray(split.labels)
-    if labels.ndim != 1 or not len(labels) or labels.dtype.kind != "i":
-        return f"whose labels are {labels.dtype} of shape {labels.shape}, not integers (N,)"
-    if not is_unlabelled(labels) and (labels.min() < 0 or labels.max() >= classes):
-        return f"with labels {labels.min()} to {labels.max()} for {classes} classes"
-    image: object = split.images([0])
-    if not isinstance(image, torch.Tensor):
-        return f"whose first image is a {type(image).__name__}, not a torch.Tensor"
-    if image.dtype != torch.uint8 or tuple(image.shape) != expected:
-        return f"whose first image is {image.dtype} {tuple(image.shape)}, not uint8 {expected}"
-    return ""

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from catro_deploy.data import open_dataset
+from catro_deploy.data import Subset, open_dataset
 from catro_deploy.errors import DataError, ModelError
 from catro_deploy.settings import DataSettings
 
@@ -59,6 +59,43 @@ def mixed(settings, size, channels):
 def twins(settings, size, channels):
     part = split(size, channels)
     return Dataset("mine", ("cat", "cat"), {}, part, part, part)
+
+def numbered(settings, size, channels):
+    part = split(size, channels)
+    return Dataset("mine", (0, 1), {}, part, part, part)
+
+def ungrouped(settings, size, channels):
+    part = split(size, channels)
+    return Dataset("mine", ("cat", "dog"), None, part, part, part)
+
+def short(settings, size, channels):
+    part = split(size, channels)
+    return Dataset("mine", ("cat", "dog"), {}, part, part, MemorySplit(part.pixels[:2], part.labels))
+
+class Own:  # of three images; the ends are valid
+    def __init__(self, answer):
+        self.labels, self.answer = [0, 1, 1], answer
+
+    def images(self, indices):
+        return self.answer(indices)
+
+def lists(settings, size, channels):
+    part = Own(lambda indices: torch.zeros(len(indices), channels, *size, dtype=torch.uint8))
+    return Dataset("mine", ("cat", "dog"), {}, part, part, part)
+
+def only_first(settings, size, channels):
+    part = Own(lambda indices: torch.zeros(1, channels, *size, dtype=torch.uint8))
+    return Dataset("mine", ("cat", "dog"), {}, part, part, part)
+
+def later(settings, size, channels):
+    types = {True: torch.float32, False: torch.uint8}
+    part = Own(lambda indices: torch.zeros(len(indices), channels, *size, dtype=types[1 in indices]))
+    return Dataset("mine", ("cat", "dog"), {}, part, part, part)
+
+def failing(settings, size, channels):
+    pixels = {2: torch.zeros(2, channels, *size, dtype=torch.uint8)}
+    part = Own(lambda indices: pixels[indices[-1]])
+    return Dataset("mine", ("cat", "dog"), {}, part, part, part)
 """
 
 
@@ -90,13 +127,17 @@ def test_a_factory_may_know_no_labels(factory_module):
     [
         ("nothing", "NoneType"),
         ("crashing", "RuntimeError: no camera"),
-        ("wrong_size", r"\(1, 3, 9, 9\).*\(1, 3, 4, 4\)"),
+        ("wrong_size", r"\(2, 3, 9, 9\).*\(2, 3, 4, 4\)"),
         ("floats", r"torch\.float32"),
         ("labels_above", r"\b0 to 2\b.*\b2 classes\b"),
         ("empty", r"\btest\b.*\(0,\)"),
         ("partly", "some splits"),
         ("mixed", r"-1 to 0\b.*\b2 classes\b"),
         ("twins", "same name"),
+        ("numbered", r"\(0, 1\).*text"),
+        ("ungrouped", "groups that are a NoneType"),
+        ("short", "test split of 2 images with 3 labels"),
+        ("only_first", r"\(1, 3, 4, 4\).*\(2, 3, 4, 4\)"),
     ],
 )
 def test_anything_else_says_what_is_expected(factory_module, name, problem):
@@ -104,6 +145,19 @@ def test_anything_else_says_what_is_expected(factory_module, name, problem):
         open_dataset(DataSettings(name=f"{factory_module}:{name}"), (4, 4), 3)
     assert "size (height, width)" in caught.value.hint
     assert "must return a catro_deploy.data.Dataset" in caught.value.hint
+
+
+def test_labels_of_a_factory_may_be_a_list(factory_module):
+    dataset = open_dataset(DataSettings(name=f"{factory_module}:lists"), (4, 6), 1)
+    assert Subset(dataset.train, (1,)).indices.tolist() == [1, 2]
+    assert dataset.test.images([0, 1]).shape == (2, 1, 4, 6)
+
+
+@pytest.mark.parametrize(("name", "problem"), [("later", r"torch\.float32.*uint8"), ("failing", "KeyError: 1")])
+def test_images_of_a_factory_are_checked_whenever_they_are_read(factory_module, name, problem):
+    split = open_dataset(DataSettings(name=f"{factory_module}:{name}"), (4, 4), 3).test
+    with pytest.raises(DataError, match=rf"animals:{name}.*{problem}"):
+        split.images([0, 1])
 
 
 def test_where_the_module_has_no_such_function_those_that_it_has_are_named(factory_module):
