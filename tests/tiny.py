@@ -4,6 +4,7 @@ import contextlib
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,13 @@ def unlabelled(settings: DataSettings, size: tuple[int, int], channels: int) -> 
     known = dataset(settings, size, channels)
     splits = [MemorySplit(s.pixels, np.full(len(s.labels), -1)) for s in (known.train, known.validation, known.test)]
     return Dataset("tiny", (), {}, *splits)
+
+
+def one_untested(settings: DataSettings, size: tuple[int, int], channels: int) -> Dataset:
+    """The same images, without test images of the second class."""
+    known = dataset(settings, size, channels)
+    left = np.flatnonzero(known.test.labels != 1)
+    return replace(known, test=MemorySplit(known.test.images(left), known.test.labels[left]))
 
 
 def identical_images(settings: DataSettings, size: tuple[int, int], channels: int) -> Dataset:

@@ -1,15 +1,20 @@
 """The images of a run, with labels numbered like the network's classes."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from catro_deploy.data import open_dataset, with_class_names
-from catro_deploy.data.base import UNKNOWN, Dataset
+from catro_deploy.data.base import UNKNOWN, Dataset, Subset, is_unlabelled
 from catro_deploy.data.labels import relabelled
 from catro_deploy.errors import DataError
 from catro_deploy.models.classes import named_classes
 from catro_deploy.settings import Settings
 
-__all__ = ["classes_with_images", "open_images_of"]
+__all__ = ["classes_with_images", "open_images_of", "wanted_test_images"]
+
+NAMED = 10
+"""At most this many classes are named in a message."""
 
 
 def open_images_of(settings: Settings, size: tuple[int, int]) -> Dataset:
@@ -38,3 +43,22 @@ def classes_with_images(dataset: Dataset) -> tuple[int, ...]:
     """Indices of the classes that have training images; of all classes if there are no labels."""
     found = np.unique(dataset.train.labels)
     return tuple(range(len(dataset.classes))) if UNKNOWN in found else tuple(map(int, found))
+
+
+def wanted_test_images(dataset: Dataset, wanted: Sequence[int], names: Sequence[str]) -> Subset:
+    """The test images of the classes with the indices ``wanted``, whose names are ``names``.
+
+    Raises:
+        DataError: a class has none.
+    """
+    test = Subset(dataset.test, wanted)
+    if is_unlabelled(test.labels):
+        return test
+    images = np.bincount(test.labels, minlength=len(names))
+    if empty := [name for name, count in zip(names, images, strict=True) if count == 0]:
+        more = f" and {len(empty) - NAMED} more" if len(empty) > NAMED else ""
+        raise DataError(
+            f"There is no test image of: {', '.join(empty[:NAMED])}{more}.",
+            "Add some, or prune without these classes (prune.classes): their accuracy cannot be measured.",
+        )
+    return test

@@ -20,7 +20,7 @@ from catro_deploy.models.plain import write_out_weights_
 from catro_deploy.pruning.cutting import Classifier, with_classes
 from catro_deploy.settings import Settings
 from catro_deploy.settings.section import IMAGENET
-from catro_deploy.stages.images import classes_with_images, open_images_of
+from catro_deploy.stages.images import classes_with_images, open_images_of, wanted_test_images
 from catro_deploy.stages.sizes import sized
 from catro_deploy.toml import toml_value
 from catro_deploy.training.trainable import require_trainable
@@ -54,6 +54,7 @@ def open_original(settings: Settings) -> Original:
         _require_recorded_order(settings, dataset, recorded.classes)
     wanted = resolve_classes(dataset.classes, dataset.groups, settings.prune.classes or classes_with_images(dataset))
     require_classes_for(settings.export.top_k, len(wanted))
+    wanted_test_images(dataset, wanted, [dataset.classes[index] for index in wanted])
     model = build_model(chosen.name, len(dataset.classes))
     try:
         load_checkpoint(model, chosen.checkpoint)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from catro_deploy import networks
 from catro_deploy.agent.jobs import VerifyJob
 from catro_deploy.data.base import Subset, is_unlabelled
-from catro_deploy.errors import DataError, MissedError
+from catro_deploy.errors import MissedError
 from catro_deploy.graph.fx.features import images_at_once
 from catro_deploy.progress import Progress
 from catro_deploy.records import ByRuntime, OtherRuntime, Plan, Precisions, Recovery, Verdict, Verify
@@ -22,6 +22,7 @@ from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
 from catro_deploy.runs.records import save
 from catro_deploy.settings import Settings
+from catro_deploy.stages.images import wanted_test_images
 from catro_deploy.stages.logits import (
     dataset_of,
     log_probabilities,
@@ -197,16 +198,7 @@ def test_images(settings: Settings, plan: Plan) -> Subset:
     Raises:
         DataError: a class has none.
     """
-    test = Subset(dataset_of(settings, plan).test, plan.class_indices)
-    if is_unlabelled(test.labels):
-        return test
-    images = np.bincount(test.labels, minlength=len(plan.classes))
-    if empty := [name for name, count in zip(plan.classes, images, strict=True) if count == 0]:
-        raise DataError(
-            f"There is no test image of: {', '.join(empty)}.",
-            "Add some, or prune without these classes (prune.classes): their accuracy cannot be measured.",
-        )
-    return test
+    return wanted_test_images(dataset_of(settings, plan), plan.class_indices, plan.classes)
 
 
 @contextmanager

@@ -60,3 +60,12 @@ def test_of_a_missing_class_the_recorded_ones_are_named(open_recorded):
 def test_what_does_not_suit_the_network_is_reported_when_it_is_opened(tiny, asked, said):
     with pytest.raises(CatroError, match=said):
         open_original(load_settings(Path("catro.toml"), asked))
+
+
+def test_a_wanted_class_without_test_images_is_refused_before_pruning(tiny):
+    """Verification, after pruning and fine-tuning, would refuse it."""
+    flags = {"data": {"name": "tests.tiny:one_untested"}}
+    with pytest.raises(DataError, match=f"no test image of: {SECOND}"):
+        open_original(load_settings(Path("catro.toml"), flags))
+    others = load_settings(Path("catro.toml"), flags | {"prune": {"classes": [FIRST, *OTHERS]}})
+    assert open_original(others).wanted == (0, 2)
