@@ -49,7 +49,7 @@ POLL_S = 0.05
 ALIVE_EVERY_S = 10.0
 STARTING_S = 30.0
 LAST_LINES = 12
-EVENTS, ERROR, JOB, LOG, FILES = "events.jsonl", "error.json", "job.json", "log.txt", "files"
+EVENTS, ERROR, JOB, LOG, FILES, TEMPORARY = "events.jsonl", "error.json", "job.json", "log.txt", "files", "tmp"
 # Space for an error is reserved first, since the error may be a full disk.
 ERROR_BYTES = 8192
 
@@ -89,6 +89,7 @@ def _start(store: Store, write: Write, name: str) -> dict[str, Any]:
     with storage_errors(store.home):
         shutil.rmtree(str(folder), ignore_errors=True)
         (folder / FILES).mkdir(parents=True)
+        (folder / TEMPORARY).mkdir()
         for file, digest in asked.files.items():
             if store.lacking([digest]):
                 raise FaultError(f"The file {file} of the job is not on the device.", "Run the command again.")
@@ -100,6 +101,8 @@ def _start(store: Store, write: Write, name: str) -> dict[str, Any]:
             subprocess.Popen(  # not waited for: it outlives this process
                 [*agent_command(), "work", name],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                # Deleted with the job, also if it is killed.
+                env={**os.environ, "TMPDIR": str(folder / TEMPORARY)},
             )  # fmt: skip
     deadline = time.monotonic() + STARTING_S
     while not (is_locked(folder / LOCK) or _has_ended(folder)):

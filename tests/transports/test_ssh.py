@@ -183,8 +183,10 @@ def test_leaving_early_ends_the_job(far, tmp_path, home):
     events = far.events(bench_job(tmp_path, protocol=LONG), tmp_path)
     next(events)
     assert processes_below(home)
+    assert list((home / "jobs").glob("*/tmp/catro-deploy-agent-*"))  # so that they are deleted with the job
     events.close()
     assert is_gone(home)
+    assert not list((home / "jobs").iterdir())
 
 
 def test_an_agent_that_is_killed_is_reported(far, tmp_path, home):
