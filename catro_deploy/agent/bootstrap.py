@@ -29,6 +29,7 @@ __all__ = ["Refused", "arrived_bytes", "receive", "require_own"]
 
 SUBFOLDERS = ("files", "jobs", "engines")
 CHUNK_BYTES = 1 << 16
+NEWER = "Install a newer one there, or say where it is: catro-deploy device add NAME --force --python PATH"
 ELSEWHERE = "Name a folder that only you can write to: catro-deploy device add NAME --force --folder PATH"
 
 
@@ -38,10 +39,10 @@ class Refused(Exception):  # noqa: N818 - it becomes an error of the host
 
 def main(folder: str, name: str, digest: str, token: str, *action: str) -> None:
     """Install the agent, or run it; see above."""
-    if sys.version_info < (3, 8):  # noqa: UP036 - the rest of the agent cannot be read by older ones
-        sys.exit("catro-deploy needs Python 3.8 or later; this is " + sys.version.split()[0])
-    os.umask(0o077)
     sys.stdout.write("\n")  # earlier output of a login shell may not end with a newline
+    if sys.version_info < (3, 8):  # noqa: UP036 - the rest of the agent cannot be read by older ones
+        _refuse(f"The agent needs Python 3.8 or later; {sys.executable} is {sys.version.split()[0]}.", NEWER)
+    os.umask(0o077)
     try:
         _do(_home(folder) / name, digest, token, action)
     except OSError as error:

@@ -6,6 +6,8 @@ from catro_deploy.transports.registry import Device
 __all__ = ["explained", "is_final"]
 
 NO_COMMAND = (126, 127)
+# What a Python that cannot read the agent's first lines says, such as Python 2.
+UNREADABLE = "SyntaxError"
 # Part of ssh's message -> what is wrong, and what to do. The first match counts.
 SSH = (
     ("REMOTE HOST IDENTIFICATION HAS CHANGED", "Its host key is not the one that ssh knows.",
@@ -35,9 +37,10 @@ def is_final(said: str) -> bool:
 def explained(device: Device, code: int, said: str) -> DeviceError:
     """The error for a call to ``device`` that exited with ``code`` and no result; ``said`` is its standard error."""
     lines = [line for line in said.strip().splitlines() if line.strip("@ ")][-LAST_LINES:]
-    if code in NO_COMMAND:
+    if code in NO_COMMAND or UNREADABLE in said:
+        wanted = "Python" if code in NO_COMMAND else "Python 3.8 or later"
         return DeviceError(
-            "\n".join([f"{device.name} ({device.ssh}) has no Python at {device.python!r}.", *lines]),
+            "\n".join([f"{device.name} ({device.ssh}) has no {wanted} at {device.python!r}.", *lines]),
             "Install Python 3.8 or later there, or say where it is: "
             f"catro-deploy device add {device.name} --force --python PATH",
         )

@@ -1,5 +1,7 @@
 """Devices that cannot be reached or lack what is needed: each error says what to do."""
 
+import sys
+
 import pytest
 
 from catro_deploy.errors import DeviceError
@@ -76,11 +78,19 @@ def test_there_is_no_python(server, home):
     assert "--python" in error.hint
 
 
-def test_python_is_too_old(server, home):
-    old = script(
-        server.folder / "old-python", "echo 'catro-deploy needs Python 3.8 or later; this is 3.6.9' >&2; exit 1"
-    )
-    assert "this is 3.6.9" in refusal(server.device(home, str(old))).problem
+# A Python that calls itself 3.6, and one that cannot parse the agent at all, as Python 2.
+OLD = (
+    f"""shift; exec {sys.executable} -c 'import sys; sys.version_info = (3, 6, 9); exec(sys.argv.pop(1))' "$@\"""",
+    "echo 'SyntaxError: invalid syntax' >&2; exit 1",
+)
+
+
+@pytest.mark.parametrize("line", OLD, ids=["3.6", "2"])
+def test_python_is_too_old(server, home, line):
+    error = refusal(server.device(home, str(script(server.folder / "old-python", line))))
+    assert "Python 3.8 or later" in error.problem
+    assert error.hint.endswith("catro-deploy device add far --force --python PATH")
+    assert not home.exists()
 
 
 def test_an_error_of_the_agent_names_the_device(device, home):
