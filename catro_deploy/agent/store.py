@@ -119,5 +119,6 @@ def storage_errors(home: Path) -> Iterator[None]:
         free = shutil.disk_usage(there).free
         raise StorageError(
             f"{home} could not be written: {error.strerror or error}; {free / 2**20:.0f} MiB are free there.",
-            "Free some space on the device, or store its files elsewhere: catro-deploy device add --folder",
+            "Free some space on the device, or store its files elsewhere: "
+            "catro-deploy device add NAME --force --folder PATH",
         ) from None

@@ -62,7 +62,7 @@ def test_a_full_disk_is_reported(server, home, tmp_path):
         job = job_for(tmp_path, original=size, pruned={}, protocol=protocol)
         with pytest.raises(StorageError, match=r"File too large.*\d+ MiB") as caught:
             far.result(job, tmp_path)
-        assert "--folder" in caught.value.hint
+        assert caught.value.hint.endswith("catro-deploy device add far --force --folder PATH")
     assert is_gone(home)
 
 
