@@ -85,7 +85,8 @@ def _processor(facts: DeviceFacts) -> str:
 
 def _package(module: str, pip: str, apt: str | None, needed: bool, jetson: bool) -> Finding:
     # On a Jetson the packages of JetPack match its libraries; those from PyPI may not.
-    remedy = f"sudo apt-get install {apt}" if apt and jetson else f"python3 -m pip install {pip}"
+    command = f"sudo apt-get install {apt}" if apt and jetson else f"python3 -m pip install {pip}"
+    remedy = command if needed else f"optional: {command}"
     keep_silent()
     try:
         version = importlib.import_module(module).__version__

@@ -132,7 +132,8 @@ def bare(job: Job) -> str:
 def test_a_python_without_anything_is_examined_too():
     said = bare(DoctorJob("onnxruntime"))
     assert '"name": "numpy", "state": "missing"' in said
-    assert "python3 -m pip install onnxruntime" in said
+    assert '"remedy": "python3 -m pip install onnxruntime"' in said
+    assert '"remedy": "optional: python3 -m pip install tensorrt"' in said
 
 
 def test_without_numpy_cuda_is_not_tried():
