@@ -73,7 +73,7 @@ def findings_on(name: str) -> Iterator[Finding]:
         result = run_job(name, DoctorJob(load_target(device.target).runtime), Path(), ())
         yield Finding("ssh", "works", device.ssh, True)
         for one in result.findings:
-            yield replace(one, remedy=one.remedy.replace("device add NAME", f"device add {name}"))
+            yield replace(one, remedy=device.fitted(one.remedy))
     except DeviceError as error:
         yield Finding("ssh", "broken", error.problem, True, error.hint)
 

@@ -181,8 +181,7 @@ class Connection:
             if event["event"] == "missing":
                 raise NoAgent(self.device, event["arrived"])
             error = as_error(event)
-            hint = error.hint.replace("device add NAME", f"device add {self.device.name}")
-            raise type(error)(f"On {self.device.name}: {error.problem}", hint)
+            raise type(error)(f"On {self.device.name}: {error.problem}", self.device.fitted(error.hint))
 
     def _check(self, code: int, said: str) -> None:
         """Raise the error for the exit code and standard error of a call without a result."""

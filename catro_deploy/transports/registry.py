@@ -1,6 +1,7 @@
 """The user's own devices: address and target of each, in devices.toml next to the user's targets."""
 
 import re
+import shlex
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,13 @@ class Device(BaseModel):
     def target_name(self) -> str:
         """The name of its target, also if ``target`` is the path of a file."""
         return Path(self.target).name.removesuffix(".toml")
+
+    def fitted(self, hint: str) -> str:
+        """The agent's ``hint`` with this device's name and interpreter in the commands."""
+        home = "~/" if "/" in self.python and not self.python.startswith("/") else ""
+        python = home + shlex.quote(self.python.removeprefix("~/"))
+        named = hint.replace("device add NAME", f"device add {self.name}")
+        return named.replace("python3 -m pip", f"{python} -m pip")
 
 
 def load_devices() -> dict[str, Device]:

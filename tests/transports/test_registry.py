@@ -51,6 +51,21 @@ def test_destinations_that_are_none(ssh):
         Device(name="x", ssh=ssh, target="x86-cpu")
 
 
+@pytest.mark.parametrize(
+    ("python", "command"),
+    [
+        ("python3", "python3 -m pip"),
+        ("/opt/my venv/bin/python", "'/opt/my venv/bin/python' -m pip"),
+        ("venv/bin/python", "~/venv/bin/python -m pip"),
+        ("~/venv/bin/python", "~/venv/bin/python -m pip"),
+    ],
+)
+def test_commands_of_hints_are_those_of_the_device(python, command):
+    device = VAN.model_copy(update={"python": python})
+    assert device.fitted("python3 -m pip install numpy") == f"{command} install numpy"
+    assert device.fitted("device add NAME --force") == "device add van --force"
+
+
 @pytest.mark.parametrize("known", [(), (PRESS, VAN)])
 def test_a_missing_device_lists_the_known_ones(known):
     for device in known:
