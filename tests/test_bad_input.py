@@ -99,6 +99,8 @@ def test_a_class_with_too_few_images_can_be_left_out(tiny):
         (("--model", "tests.tiny:no_network"), "returned a str."),
         (("--model", "tests.tiny:grey_network"), "conv1.weight is [12, 3, 3, 3] in the file"),
         (("--ignore", "conv9"), "The model has no module 'conv9' to ignore."),
+        (("--ignore", "con1"), "Did you mean conv1?"),
+        (("--input-size", "17"), "input_size = 17 is larger than the images, which are 16."),
         (("-o", "export.top_k=4"), "export.top_k = 4, but the network has 3 classes.\nChoose at most 3"),
         (("--ignore", "conv1,conv2,conv3"), "may be pruned:\nconv1: conv1 is to be ignored"),
         (("--d-min", "40"), "may be pruned:\nconv1: not wider than d_min = 40"),

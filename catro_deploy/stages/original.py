@@ -9,7 +9,7 @@ import torch
 from catro_deploy.data import resolve_classes, with_class_names
 from catro_deploy.data.base import Dataset
 from catro_deploy.errors import CheckpointError, DataError
-from catro_deploy.graph.coupling.trace import find_head
+from catro_deploy.graph.coupling.trace import find_head, require_modules
 from catro_deploy.graph.onnx.export import require_classes_for
 from catro_deploy.models import build_model
 from catro_deploy.models.checkpoint import load_checkpoint, training_record
@@ -17,7 +17,7 @@ from catro_deploy.models.classes import checkpoint_classes, count_logits
 from catro_deploy.models.imagenet import IMAGENET_CLASSES
 from catro_deploy.models.logits import logits_of
 from catro_deploy.models.plain import write_out_weights_
-from catro_deploy.pruning.cutting import Classifier, with_classes
+from catro_deploy.pruning.cutting import Classifier, at_input_size, with_classes
 from catro_deploy.settings import Settings
 from catro_deploy.settings.section import IMAGENET
 from catro_deploy.stages.images import classes_with_images, open_images_of, wanted_test_images
@@ -42,7 +42,8 @@ def open_original(settings: Settings) -> Original:
     wanted.
 
     Raises:
-        UsageError: model, checkpoint, data or classes do not match; or more top classes are requested than there are.
+        UsageError: model, checkpoint, data or classes do not match; or the settings name a module that the network does
+            not have, an input size that it does not accept, or more top classes than there are.
     """
     chosen, size = settings.model, sized(settings)
     input_shape = (len(chosen.mean), *size)
@@ -56,6 +57,7 @@ def open_original(settings: Settings) -> Original:
     require_classes_for(settings.export.top_k, len(wanted))
     wanted_test_images(dataset, wanted, [dataset.classes[index] for index in wanted])
     model = build_model(chosen.name, len(dataset.classes))
+    require_modules(settings.prune.ignore, dict(model.named_modules()))
     try:
         load_checkpoint(model, chosen.checkpoint)
     except CheckpointError:
@@ -77,6 +79,7 @@ def open_original(settings: Settings) -> Original:
     images = torch.randn((2, *input_shape), generator=torch.Generator().manual_seed(0))
     # A factory may ignore the number of classes.
     _require_matching_logits(settings, dataset, logits_of(whole.model, images).shape[1])
+    at_input_size(whole, settings.prune.input_size)  # an impossible size is reported before anything is computed
     if settings.finetune.epochs:
         require_trainable(whole.model, input_shape)
     return with_classes(whole, wanted, images)

@@ -53,6 +53,8 @@ def test_of_a_missing_class_the_recorded_ones_are_named(open_recorded):
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
+        ({"prune": {"ignore": ["con1"]}}, "no module 'con1' to ignore"),
+        ({"prune": {"input_size": "17"}}, "input_size = 17 is larger than the images"),
         ({"export": {"top_k": 4}}, "export.top_k = 4, but the network has 3 classes"),
         ({"export": {"top_k": 3}, "prune": {"classes": ["down", "even"]}}, "top_k = 3, but the network has 2 classes"),
     ],

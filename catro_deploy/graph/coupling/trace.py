@@ -6,7 +6,7 @@ contain hard-coded sizes that no run shows (``x[:, :64]``, ``view(-1, 512)``), a
 equal its number of channels by chance.
 """
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -21,8 +21,9 @@ from catro_deploy.graph.coupling.probe import stubborn
 from catro_deploy.graph.cut.kinds import axes, channels
 from catro_deploy.graph.cut.sizes import sizes_of, stored_sizes
 from catro_deploy.records import Group, Layer
+from catro_deploy.suggestions import did_you_mean
 
-__all__ = ["PRODUCERS", "Network", "find_head", "list_layers", "trace"]
+__all__ = ["PRODUCERS", "Network", "find_head", "list_layers", "require_modules", "trace"]
 
 
 @dataclass(frozen=True)
@@ -54,10 +55,7 @@ class Network:
         Raises:
             ModelError: a name in ``ignore`` is not that of a module.
         """
-        for name in ignore:
-            if name not in self.sizes:
-                known = ", ".join(list(self.sizes)[1:20])
-                raise ModelError(f"The model has no module {name!r} to ignore.", f"It has: {known} ...")
+        require_modules(ignore, self.sizes)
         return replace(self, groups=tuple(_ignored(group, ignore) for group in self.groups), ignore=tuple(ignore))
 
     def without(self, modules: Container[str]) -> "Network":
@@ -71,6 +69,21 @@ class Network:
         layers = tuple(layer for layer in self.layers if layer.name not in modules)
         sizes = {name: size for name, size in self.sizes.items() if name not in modules}
         return replace(self, layers=layers, groups=tuple(groups), sizes=sizes)
+
+
+def require_modules(ignore: Sequence[str], known: Iterable[str]) -> None:
+    """Check that each module to ``ignore`` is among the ``known`` ones; the first of those is the whole network.
+
+    Raises:
+        ModelError: one is not.
+    """
+    names = list(known)
+    for name in ignore:
+        if name not in names:
+            raise ModelError(
+                f"The model has no module {name!r} to ignore.",
+                did_you_mean(name, names, otherwise=f"It has: {', '.join(names[1:20])} ..."),
+            )
 
 
 def trace(model: nn.Module, input_shape: tuple[int, int, int], ignore: Sequence[str] = ()) -> Network:
