@@ -259,7 +259,7 @@ def beyond(widths: Mapping[str, int], cost: CostModel, budget: float, limits: Se
         spent, most, what = over.use.predict(widths), over.most, f"takes a {over.name} of"
     return BudgetError(
         f"The smallest network {what} {spent:.4g}, more than the {most:.4g} that the budget allows.",
-        "Allow more (--budget), fewer channels per group (--d-min), or pruning of the first convolution.",
+        "Allow more (--budget), or fewer channels per group (--d-min).",
     )
 
 

@@ -18,7 +18,7 @@ from catro_deploy.latency.pricing import Pricing
 from catro_deploy.progress import Progress, Silent
 from catro_deploy.pruning.budgets import Counted, Priced, axes_of, plan_of
 from catro_deploy.pruning.closed_loop import APART, Attempt, Axis, Measure, closed_loop
-from catro_deploy.pruning.missed import best_of, cannot, require_attainable, what_stays
+from catro_deploy.pruning.missed import allow, best_of, cannot, require_attainable, what_stays
 from catro_deploy.pruning.solvers import Constraint, Method, Problem, Solver, exact_by_flops, limited, solver_of
 from catro_deploy.pruning.values import all_widths, full_widths, values_for
 from catro_deploy.records import BudgetPlan, LatencyPlan, Round
@@ -75,7 +75,7 @@ def by_flops(
         raise BudgetError(
             f"The budget {budget} is below the smallest network with these settings, which needs "
             f"{math.ceil(cost.predict(least) / whole * 1e4) / 100:g}%flops.{_what_stays_of_macs(problem)}",
-            "Allow that much (--budget), fewer channels per group (--d-min), or pruning of the first convolution.",
+            allow("Allow that much (--budget)", problem),
         )
     axes = axes_of(settings.budgets, (), counted)
     require_attainable(axes[1:], least, problem)

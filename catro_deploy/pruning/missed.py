@@ -12,7 +12,7 @@ from catro_deploy.pruning.solvers import Problem, Solver
 from catro_deploy.pruning.values import full_widths
 from catro_deploy.units import counted
 
-__all__ = ["best_of", "cannot", "require_attainable", "what_stays"]
+__all__ = ["allow", "best_of", "cannot", "require_attainable", "what_stays"]
 
 # If the original's latencies in profile and loop differ by more, the profile does not show which network is fastest.
 STALE = 0.2
@@ -56,7 +56,7 @@ def require_attainable(axes: Sequence[Axis], smallest: Mapping[str, int], proble
         raise MissedError(
             f"The {_called(budget)} cannot be met: the smallest network with these settings needs "
             f"{_amount(least, budget)} (predicted), and {_amount(axis.most, budget)} are allowed.",
-            _allow(f"Allow more ({FLAGS.get(budget.use, '--budget')})", problem),
+            allow(f"Allow more ({FLAGS.get(budget.use, '--budget')})", problem),
         )
 
 
@@ -84,7 +84,7 @@ def best_of(
         raise MissedError(
             f"The budgets {_all(problem)} cannot be met together: by the predicted {names} no network with these "
             "settings meets all of them.",
-            _allow("Allow more of one of them", problem),
+            allow("Allow more of one of them", problem),
         )
     nearest = min(attempts, key=lambda attempt: attempt.most_used)
     if first is not None and solver is not None and len(axes) == 1 and len(problem.settings.budgets) == 1:
@@ -98,7 +98,7 @@ def best_of(
         f"{_others(nearest, axes)}.{_delays(nearest) if nearest.is_delayed else ''}",
         f"Measure on a quiet machine, or allow more of it ({_flag(axis.name, problem)})."
         if nearest.is_delayed
-        else _allow(f"Allow more of it ({_flag(axis.name, problem)})", problem),
+        else allow(f"Allow more of it ({_flag(axis.name, problem)})", problem),
     )
 
 
@@ -142,6 +142,19 @@ def _too_slow(
     )
 
 
+def allow(more: str, problem: Problem) -> str:
+    """A hint: ``more`` of a budget, or the settings that would allow smaller networks."""
+    settings, ways = problem.settings, [more]
+    if settings.d_min > 1:
+        ways.append(f"fewer channels per group (--d-min, now {settings.d_min})")
+    if not settings.prune_first:
+        ways.append("pruning of the first convolution (--prune-first)")
+    if settings.depth == "never":
+        ways.append("the removal of residual branches (--depth auto)")
+    *others, last = ways
+    return f"{', '.join(others)}, or {last}." if others else f"{last}."
+
+
 def cannot(
     problem: Problem, us: float, share: float, how: Literal["measured", "estimate"], first: Pricing
 ) -> MissedError:
@@ -151,19 +164,8 @@ def cannot(
     return MissedError(
         f"The budget {budget} cannot be met: the fastest network with these settings takes {us:.0f} us, {share:.3f} of "
         f"the original ({how}).{stays}",
-        _allow(_suggestion(budget, us, share), problem),
+        allow(_suggestion(budget, us, share), problem),
     )
-
-
-def _allow(more: str, problem: Problem) -> str:
-    """A hint: ``more`` of a budget, or the settings that would allow smaller networks."""
-    settings, ways = problem.settings, [more]
-    if settings.d_min > 1:
-        ways.append(f"fewer channels per group (--d-min, now {settings.d_min})")
-    if settings.depth == "never":
-        ways.append("the removal of residual branches (--depth auto)")
-    *others, last = ways
-    return f"{', '.join(others)}, or {last}." if others else f"{last}."
 
 
 def _suggestion(budget: Budget, us: float, share: float) -> str:

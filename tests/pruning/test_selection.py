@@ -202,8 +202,13 @@ def test_members_that_run_before_the_first_is_activated_are_cut_as_well():
 
 
 def test_a_budget_that_cannot_be_met():
-    with pytest.raises(BudgetError, match=r"\b0\.5%flops\b"):
+    with pytest.raises(BudgetError, match=r"\b0\.5%flops\b") as caught:
         choose(randomised(Residual()), "0.5%flops", d_min=3)
+    assert "--d-min, now 3" in caught.value.hint
+    assert "--prune-first" not in caught.value.hint  # it is pruned already
+    with pytest.raises(BudgetError) as caught:
+        choose(randomised(Residual()), "0.5%flops", d_min=3, prune_first=False)
+    assert "--prune-first" in caught.value.hint
     with pytest.raises(BudgetError, match="No channels"):
         choose(randomised(Residual()), "50%flops", d_min=40)
 
