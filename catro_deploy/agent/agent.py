@@ -48,14 +48,16 @@ def run(job: Job[R], workspace: Workspace, emit: Emit) -> R:
 
 
 def facts(job: FactsJob, workspace: Workspace, emit: Emit) -> FactsResult:
-    """The device's facts, and the version of the runtime after a trial run.
+    """The device's facts, the version of the runtime after a trial run, and whether the device reports its power.
 
     Raises:
         RuntimeMissingError: the runtime is not installed, finds no GPU, or may not use it.
         FaultError: the runtime does not work.
     """
+    from catro_deploy.agent.energy import open_meter
     from catro_deploy.agent.facts import device_facts
     from catro_deploy.runtimes.trial import try_runtime
 
     version = try_runtime(job.runtime)
-    return FactsResult(device_facts(), f"{job.runtime} {version}")
+    with open_meter(gpu="cuda" in job.runtime or "tensorrt" in job.runtime) as meter:
+        return FactsResult(device_facts(), f"{job.runtime} {version}", meter is not None)

@@ -267,12 +267,13 @@ class ProfileResult(Result):
 
 @dataclass(frozen=True)
 class FactsResult(Result):
-    """What the device is, and the runtime's name and version."""
+    """What the device is, the runtime's name and version, and whether the power that networks draw is reported."""
 
     NAME: ClassVar[str] = "facts"
 
     device: DeviceFacts
     runtime: str
+    reports_power: bool = False
 
 
 def facts_record(found: FactsResult) -> Dict[str, Any]:

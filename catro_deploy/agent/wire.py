@@ -17,7 +17,7 @@ from catro_deploy.errors import MessageError
 
 __all__ = ["FORMAT", "Tagged", "parse", "read", "to_json"]
 
-FORMAT = 4
+FORMAT = 5
 """Version of jobs and results. Sides with different versions reject each other's messages."""
 
 T = TypeVar("T")

@@ -15,7 +15,6 @@ from catro_deploy.agent.measure import percentile
 from catro_deploy.agent.results import BenchResult, Timing
 from catro_deploy.budget import MEDIAN
 from catro_deploy.calibration import LatencyProtocol
-from catro_deploy.errors import TargetError
 from catro_deploy.files import write_bytes
 from catro_deploy.graph.onnx.export import export_onnx
 from catro_deploy.graph.onnx.footprint import Footprint, footprint_of
@@ -25,6 +24,7 @@ from catro_deploy.precision.timing import convert_
 from catro_deploy.records import Speedup
 from catro_deploy.transports import run_job
 from catro_deploy.transports.execution import Use, bench_job, speedup_of
+from catro_deploy.transports.reach import no_power
 
 __all__ = [
     "CandidateFiles",
@@ -201,10 +201,7 @@ class CandidateTimer:
         file = self.files.write(candidate, "pruned", self.files.use.precision)
         found = self._timed(file) if self.soak_s else self._repeated(file, MEASUREMENTS if repeat else 1)
         if self.with_energy and found.energy_mj is None:
-            raise TargetError(
-                f"Energy cannot be measured on {self.files.use.target}: the device does not report power.",
-                "Remove --max-energy. Power is read from a Jetson's sensors, or from nvidia-smi for networks on a GPU.",
-            )
+            raise no_power(self.files.use.target)
         return found
 
     def _repeated(self, file: Path, most: int) -> CandidateLatency:

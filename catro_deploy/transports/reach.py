@@ -11,7 +11,7 @@ from catro_deploy.runtimes.ov_library import has_device
 from catro_deploy.targets import BY_KIND, ON_GPU, Target
 from catro_deploy.transports.registry import HERE
 
-__all__ = ["compared_runtimes", "profilable", "reachable", "require_latency", "require_reachable"]
+__all__ = ["compared_runtimes", "no_power", "profilable", "reachable", "require_latency", "require_reachable"]
 
 # The package of each runtime that does not come with this one.
 PACKAGES = {**ON_GPU, "openvino": "openvino", "openvino-gpu": "openvino", "openvino-npu": "openvino"}
@@ -70,6 +70,14 @@ def profilable(target: Target) -> bool:
     tested on CPUs.
     """
     return target.kind == "cpu"
+
+
+def no_power(target: str) -> TargetError:
+    """The error for a budget of energy on a device that does not report its power."""
+    return TargetError(
+        f"Energy cannot be measured on {target}: the device does not report power.",
+        "Remove --max-energy. Power is read from a Jetson's sensors, or from nvidia-smi for networks on a GPU.",
+    )
 
 
 def require_reachable(target: Target, device: str, stage: str) -> None:
