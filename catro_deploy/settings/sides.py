@@ -7,6 +7,7 @@ from pydantic import PlainSerializer, PlainValidator
 
 __all__ = ["ResizeSetting", "SizeSetting", "size_of", "size_text"]
 
+LARGEST = 2**16
 FORM = re.compile(r"(\d+)(?:\s*x\s*(\d+))?")
 
 
@@ -16,11 +17,14 @@ def _sides(value: Any) -> tuple[int, ...]:  # noqa: ANN401 - whatever a file hol
     Raises:
         ValueError: it is neither.
     """
+    given = value
     if isinstance(value, str) and (found := FORM.fullmatch(value.strip())):
         value = tuple(int(side) for side in found.groups() if side is not None)
     sides = (value,) if isinstance(value, int) else tuple(value) if isinstance(value, list | tuple) else ()
-    if len(sides) not in (1, 2) or not all(type(side) is int and 0 < side <= 2**16 for side in sides):
-        raise ValueError(f"a size is written as 224, or as 160x224 for height and width, not as {value!r}")
+    if len(sides) not in (1, 2) or not all(type(side) is int for side in sides):
+        raise ValueError(f"a size is written as 224, or as 160x224 for height and width, not as {given!r}")
+    if not all(0 < side <= LARGEST for side in sides):
+        raise ValueError(f"a size is at least 1 and at most {LARGEST}, not {given}")
     return sides
 
 

@@ -82,6 +82,12 @@ def test_a_size_is_a_side_or_height_and_width(height, width):
     assert DataSettings.model_validate(settings.model_dump()) == settings
 
 
+@pytest.mark.parametrize("size", [0, "0x5", 2**20])
+def test_a_size_out_of_range_is_named_as_it_was_written(size):
+    with pytest.raises(SettingsError, match=f"a size is at least 1 and at most 65536, not {size}"):
+        load_settings(None, {"prune": {"input_size": size}})
+
+
 @pytest.mark.parametrize("size", [0, -1, "0x5", "ax5", [1, 2, 3], True, 1.5, "", 2**20])
 def test_what_is_no_size(size):
     with pytest.raises(SettingsError):
