@@ -20,17 +20,25 @@ def resolve_classes(
 
     A string is looked up among the groups, then among the class names, then parsed as an index if it consists of
     digits; a number is always an index, counted from 0. A group stands for its members, in the order of the group. A
-    class that is named twice is used once, at its first position.
+    class that is in several groups, or also named outside them, is used once, at its first position.
 
     Raises:
-        DataError: a name or an index does not exist, or fewer than two classes are selected.
+        DataError: a name or an index does not exist, a class is named twice outside groups, or fewer than two classes
+            are selected.
     """
     found: dict[int, None] = {}
+    named: set[int] = set()
     for item in wanted:
         if isinstance(item, str) and item in groups:
             found |= dict.fromkeys(resolve_group(item, groups[item], dataset_classes))
-        else:
-            found |= {_index(item, dataset_classes, groups): None}
+            continue
+        index = _index(item, dataset_classes, groups)
+        if index in named:
+            raise DataError(
+                f"The class {dataset_classes[index]} is named twice.", "Name it once; indices are counted from 0."
+            )
+        named.add(index)
+        found[index] = None
     indices = tuple(found) if wanted else tuple(range(len(dataset_classes)))
     if len(indices) < 2:
         name = ", ".join(dataset_classes[index] for index in indices) or "none"

@@ -19,8 +19,8 @@ GROUPS = {"speed_limits": (2, 3), "named": ("yield", "stop"), "mixed": ("7", 0)}
         ([3, 0], (3, 0)),
         (["3", "0"], (3, 0)),
         (["speed_limits", "stop", 1], (2, 3, 0, 1)),
-        (["speed_limits", "speed_limit_30", 2], (2, 3)),
-        (["speed_limit_50", "speed_limits"], (3, 2)),  # named twice: counts once, at its first position
+        (["speed_limits", "speed_limit_30"], (2, 3)),
+        (["speed_limit_50", "speed_limits"], (3, 2)),  # also in a group: counts once, at its first position
         (["7", 1], (4, 1)),  # a class name takes precedence over an index
     ],
 )
@@ -42,7 +42,8 @@ def test_groups_names_and_indices_resolve_in_the_order_in_which_they_are_named(w
         (["12", 1], "no class 12", "0 to 4"),
         ([-1, 1], "no class -1", "0 to 4"),
         (["stop"], "needs at least two classes, and there is only: stop", "--classes stop,yield"),
-        (["stop", 0, "0"], "there is only: stop", "Name a group"),
+        (["stop", "yield", "0"], "The class stop is named twice.", "Name it once"),
+        ([1, 1, 2], "The class yield is named twice.", "counted from 0"),
     ],
 )
 def test_what_is_not_there_is_named_with_what_is_near(wanted, problem, hint):
