@@ -270,9 +270,18 @@ def run_folder_name(settings: Settings) -> str:
 
 
 def ensure_checkpoint(settings: Settings, progress: Progress) -> None:
-    """Train the baseline if it does not exist and there is a section ``[train]``."""
-    if settings.train is not None and not settings.model.checkpoint.is_file():
-        train_checkpoint(settings, progress)
+    """Train the baseline if it does not exist and there is a section ``[train]``.
+
+    Raises:
+        DataError: there is no such class to keep; nothing is trained then.
+    """
+    if settings.train is None or settings.model.checkpoint.is_file():
+        return
+    if settings.prune.classes:
+        from catro_deploy.stages.images import require_classes  # imports torch
+
+        require_classes(settings)
+    train_checkpoint(settings, progress)
 
 
 def train_checkpoint(settings: Settings, progress: Progress) -> object:

@@ -4,14 +4,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from catro_deploy.data import open_dataset, with_class_names
+from catro_deploy.data import open_dataset, resolve_classes, with_class_names
 from catro_deploy.data.base import UNKNOWN, Dataset, Subset, is_unlabelled
 from catro_deploy.data.labels import relabelled
 from catro_deploy.errors import DataError
 from catro_deploy.models.classes import named_classes
 from catro_deploy.settings import Settings
+from catro_deploy.stages.sizes import sized
 
-__all__ = ["classes_with_images", "open_images_of", "wanted_test_images"]
+__all__ = ["classes_with_images", "open_images_of", "require_classes", "wanted_test_images"]
 
 NAMED = 10
 """At most this many classes are named in a message."""
@@ -37,6 +38,17 @@ def open_images_of(settings: Settings, size: tuple[int, int]) -> Dataset:
     if dataset.classes:
         dataset = relabelled(dataset, classes.names, classes.ids, settings.data.labels)
     return with_class_names(dataset, classes.names, settings.data)
+
+
+def require_classes(settings: Settings) -> None:
+    """Check that the classes to keep exist, if the images have classes.
+
+    Raises:
+        DataError: one does not, or images are missing.
+    """
+    dataset = open_images_of(settings, sized(settings))
+    if dataset.classes:
+        resolve_classes(dataset.classes, dataset.groups, settings.prune.classes)
 
 
 def classes_with_images(dataset: Dataset) -> tuple[int, ...]:

@@ -154,7 +154,6 @@ def _with_images(cells: Sequence[Cell], progress: Progress) -> tuple[Cell, ...]:
     from catro_deploy.stages.sizes import sized, with_size
 
     shared = with_pretrained(cells[0].settings, progress)
-    pipeline.ensure_checkpoint(shared, progress)
     shared = with_size(shared)
     dataset = open_images_of(shared, sized(shared))
     found = []
@@ -164,6 +163,7 @@ def _with_images(cells: Sequence[Cell], progress: Progress) -> tuple[Cell, ...]:
                 resolve_classes(dataset.classes, dataset.groups, cell.settings.prune.classes)
         settings = cell.settings.model_copy(update={"model": shared.model, "data": shared.data})
         found.append(replace(cell, settings=settings))
+    pipeline.ensure_checkpoint(shared, progress)
     return tuple(found)
 
 

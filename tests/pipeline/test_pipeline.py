@@ -290,6 +290,15 @@ def test_a_baseline_is_trained_if_it_is_missing_and_wanted(tmp_path):
     assert checkpoint.read_text() == "trained 3 epochs"
 
 
+def test_no_baseline_is_trained_if_a_class_to_keep_does_not_exist(tmp_path):
+    (tmp_path / "baseline.safetensors").unlink(missing_ok=True)
+    data = {"name": "tests.tiny:dataset", "size": 16}
+    asked = {"data": data, "train": {"epochs": 3}, "prune": {"classes": ["1", "99"]}}
+    with pytest.raises(DataError, match="no class 99"):
+        ensure_checkpoint(load_settings(None, asked), Silent())
+    assert not (tmp_path / "baseline.safetensors").exists()
+
+
 def test_two_trainings_of_one_file_do_not_mix(tmp_path):
     from catro_deploy.runs.holding import hold
 
