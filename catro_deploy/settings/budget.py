@@ -21,6 +21,7 @@ def _parse(value: Any) -> Budgets | Literal["auto"]:  # noqa: ANN401 - whatever 
     """
     if isinstance(value, Budgets):
         return value
+    value = _number_as_text(value)
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
         raise PydanticKnownError("string_type")
@@ -38,9 +39,15 @@ def _parse(value: Any) -> Budgets | Literal["auto"]:  # noqa: ANN401 - whatever 
 def _parse_limit(value: Any, of: Literal["size", "memory", "energy"]) -> Budget | None:  # noqa: ANN401 - as above
     if value is None or isinstance(value, Budget):
         return value
+    value = _number_as_text(value)
     if not isinstance(value, str):
         raise PydanticKnownError("string_type")
     return Budget.parse(value, of)
+
+
+def _number_as_text(value: Any) -> Any:  # noqa: ANN401 - as above
+    """A number as text, which is then rejected because it has no unit; anything else unchanged."""
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
 _WRITTEN = PlainSerializer(lambda limit: None if limit is None else str(limit), return_type=str | None)

@@ -318,6 +318,15 @@ def test_a_budget_that_cannot_be_read_is_refused_when_settings_are_read(tmp_path
         load_settings(write(tmp_path, "[prune]\nbudget = '50%'"), {})
 
 
+@pytest.mark.parametrize(
+    ("key", "number", "example"), [("budget", 0.5, "400us"), ("max_size", 300, "300kB"), ("max_energy", 3.0, "3mJ")]
+)
+def test_a_number_without_a_unit_is_no_budget(key, number, example):
+    with pytest.raises(BudgetError, match=f"'{number}' cannot be read") as caught:
+        load_settings(None, {"prune": {key: number}})
+    assert example in caught.value.hint
+
+
 def test_a_budget_that_is_searched_is_no_amount():
     settings = load_settings(None, {"prune": {"budget": "auto"}})
     assert settings.prune.budget == "auto"
