@@ -105,7 +105,7 @@ class PrunedModel:
             FaultError: the GPU's memory is too small.
         """
         _require_effect(options)
-        settings = load_settings(None, {"finetune": options}).finetune
+        settings = load_settings(None, {"finetune": options}, given_as="keywords").finetune
         with restored_on_failure(self.model) as before:
             return self._trained(before, loader, validation, settings, progress)
 
@@ -201,7 +201,7 @@ class PrunedModel:
             )
         asked = {"opset": opset, "dynamic_batch": dynamic_batch, "input": input, "layout": layout, "output": output}
         asked["top_k"] = top_k
-        settings = load_settings(None, {"export": asked}).export
+        settings = load_settings(None, {"export": asked}, given_as="keywords").export
         if settings.input == "uint8" and not self.plan.mean:
             raise SettingsError(
                 "The plan has no mean and std, so a network that takes raw pixels cannot be exported.",

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import SupportsIndex, Unpack, cast
+from typing import Any, SupportsIndex, Unpack, cast
 
 from torch import nn
 
@@ -99,7 +99,8 @@ def prune(
     named = _named(classes)
     chosen = {**options, "target": str(target), "budget": budget, "classes": named}
     bench = {"threads": threads, "batch": batch}
-    settings = load_settings(None, {"prune": chosen, "bench": bench, "profile": {"protocol": profile}})
+    given: dict[str, dict[str, Any]] = {"prune": chosen, "bench": bench, "profile": {"protocol": profile}}
+    settings = load_settings(None, given, given_as="keywords")
     _require_reachable(settings)
     opened = open_loader(loader)
     if not opened.labelled:

@@ -8,7 +8,7 @@ import itertools
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError as PydanticError
 
@@ -26,13 +26,22 @@ __all__ = ["load_settings", "read_document", "settings_from_text", "settings_tex
 
 # Values of recipes that depend on the images and on each other; ``follow_recipe`` sets them.
 _DECIDED_LATER = {"distill", "distill_features"}
+HINTS = {
+    "flags": "All keys with their defaults: catro-deploy init --print",
+    "keywords": "All keywords with their defaults: the page Python API in the documentation.",
+}
 _PATHS = (("model", "checkpoint"), ("data", "root"))
 
 
-def load_settings(file: Path | None, flags: Mapping[str, Mapping[str, Any]]) -> Settings:
+def load_settings(
+    file: Path | None,
+    flags: Mapping[str, Mapping[str, Any]],
+    *,
+    given_as: Literal["flags", "keywords"] = "flags",
+) -> Settings:
     """Merge ``flags``, ``file`` and the defaults, in this order of precedence.
 
-    Flags map sections to keys to values; None means not given.
+    Flags map sections to keys to values; None means not given. In the Python API they are keywords.
 
     Relative paths in the file, and the defaults of paths that it does not set, are relative to the file's folder; paths
     in flags are relative to the working folder. This includes files of class names and the folder of a model.
@@ -52,7 +61,7 @@ def load_settings(file: Path | None, flags: Mapping[str, Mapping[str, Any]]) -> 
     try:
         settings = Settings.model_validate(content)
     except PydanticError as error:
-        raise SettingsError(_explain(error, file), "All keys with their defaults: catro-deploy init --print") from None
+        raise SettingsError(_explain(error, file, given_as), HINTS[given_as]) from None
     for section, key in _PATHS:
         require_utf8(getattr(getattr(settings, section), key).absolute(), SettingsError)
     if settings.prune.worth == "measured" and not settings.prune.reconstruct:
@@ -150,7 +159,7 @@ def _default(section: str, key: str) -> Path:
     return default
 
 
-def _explain(error: PydanticError, file: Path | None) -> str:
+def _explain(error: PydanticError, file: Path | None, given_as: str) -> str:
     lines = {}  # one per place: pydantic reports every member of a union
     for problem in error.errors():
         keys = list(itertools.takewhile(lambda part: isinstance(part, str), problem["loc"]))[:2]
@@ -162,7 +171,7 @@ def _explain(error: PydanticError, file: Path | None) -> str:
         else:
             quotes = " Write it in quotes." if problem["type"] == "string_type" else ""
             lines[place] = f"{place} = {problem['input']!r} does not fit: {problem['msg']}.{quotes}"
-    return "\n".join([f"Wrong settings ({f'{file} and ' if file else ''}flags):", *lines.values()])
+    return "\n".join([f"Wrong settings ({f'{file} and ' if file else ''}{given_as}):", *lines.values()])
 
 
 def _suggestion(place: list[str]) -> str:

@@ -211,6 +211,7 @@ def test_latency_that_can_neither_be_measured_nor_estimated_is_refused_at_once(t
         ({"mean": MEAN, "std": (float("nan"),) * 3}, DataError, r"\bnan\b.* finite"),
         ({"mean": (float("nan"),) * 3, "std": STD}, DataError, r"\bnan\b.* finite"),
         ({"mean": 0.5, "std": 0.25}, DataError, r"mean = 0\.5 .*numbers"),
+            {"criterion": "best"},
         ({"class_names": range(3)}, DataError, r"\bclass name 0 is of type int\b"),
         ({"ignore": ["conv9"]}, ModelError, "conv9"),
         ({"name": "tests.tiny:blocks"}, ModelError, r"stem\.weight\b.*\(32, 3, 3, 3\)"),
