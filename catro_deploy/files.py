@@ -15,6 +15,7 @@ __all__ = [
     "FULL",
     "REFUSED",
     "UNFINISHED",
+    "as_path",
     "file_hash",
     "replacing",
     "require_regular",
@@ -90,6 +91,18 @@ def write_json(path: Path, content: Any) -> None:  # noqa: ANN401 - whatever JSO
         ValueError: it contains NaN or infinity, which other readers reject.
     """
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def as_path(given: str | os.PathLike[str], name: str) -> Path:
+    """The argument ``name`` of the Python API as a path.
+
+    Raises:
+        UsageError: it is neither a string nor a path.
+    """
+    try:
+        return Path(given)
+    except TypeError:
+        raise UsageError(f"{name} = {given!r} is not a path.", "Give a string or a pathlib.Path.") from None
 
 
 def require_regular(path: Path) -> None:

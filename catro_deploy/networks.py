@@ -7,6 +7,7 @@ from typing import Literal
 from torch import nn
 
 from catro_deploy.errors import ModelError, RunFolderError, SettingsError
+from catro_deploy.files import as_path
 from catro_deploy.graph.cut.surgery import apply_keeps_
 from catro_deploy.graph.fx.depth import drop_branches
 from catro_deploy.graph.resizing import resizing
@@ -42,12 +43,13 @@ def load(
         A module that maps normalised images (n, channels, height, width) to logits (n, wanted classes).
 
     Raises:
+        UsageError: ``run`` is not a path.
         SettingsError: ``weights`` names no network.
         RunFolderError: the plan or the weights are missing.
         ModelError: the model's code differs from the plan's, or neither the plan nor ``model`` can build the network.
         CheckpointError: the weights are not those of the plan.
     """
-    folder = run if isinstance(run, RunFolder) else RunFolder(Path(run))
+    folder = run if isinstance(run, RunFolder) else RunFolder(as_path(run, "run"))
     plan = load_plan(folder)
     path = _weights_file(folder, weights)
     network = write_out_weights_(_unpruned(plan, model, folder))
@@ -107,6 +109,11 @@ def _unpruned(plan: Plan, model: nn.Module | Callable[[int], nn.Module] | None, 
         )
     if model is None:
         return build_model(plan.model, plan.model_classes, plan.architecture or None)
+    if not callable(model):
+        raise ModelError(
+            f"The argument model is of type {type(model).__name__}.",
+            "Give the unpruned torch.nn.Module, or a function that builds it, called with the number of classes.",
+        )
     built = model if isinstance(model, nn.Module) else model(plan.model_classes)
     if not isinstance(built, nn.Module):
         raise ModelError(

@@ -1,6 +1,6 @@
 """The caller's module as a classifier to be pruned."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import nn
@@ -49,6 +49,8 @@ def classifier_of(
             f"There are {len(set(names))} different class names for {count} logits.",
             "Give class_names one name for each class, in the order of the logits.",
         )
+    if not isinstance(name, str):
+        raise ModelError(f"name = {name!r} is no string.", 'Name a factory, "package.module:factory", or leave it out.')
     if name:
         _require_same(write_out_weights_(build_model(name, count)), own, name)
     return Classifier(own, shape, head, names, tuple(range(count)), name, mean, std)
@@ -82,7 +84,15 @@ def _normalisation(
     return mean, std
 
 
-def _texts(class_names: Sequence[object]) -> tuple[str, ...]:
+def _texts(class_names: object) -> tuple[str, ...]:
+    """The names as plain strings.
+
+    Raises:
+        DataError: ``class_names`` is no sequence, or has something else than strings.
+    """
+    if isinstance(class_names, str) or not isinstance(class_names, Iterable):
+        raise DataError(f"class_names = {class_names!r} is no sequence of names.", "Give a list of strings.")
+    class_names = list(class_names)
     for name in class_names:
         if not isinstance(name, str):
             raise DataError(

@@ -15,7 +15,7 @@ from catro_deploy.api.keeping import keep_better_, logits_by, restored_on_failur
 from catro_deploy.api.options import FinetuneOptions
 from catro_deploy.data.loader import Loader, WantedClasses, image_batches, open_loader
 from catro_deploy.errors import CatroWarning, RunFolderError, SettingsError
-from catro_deploy.files import text_hash
+from catro_deploy.files import as_path, text_hash
 from catro_deploy.graph.onnx.export import export_onnx, plan_metadata
 from catro_deploy.graph.onnx.interface import Interface, write_interface
 from catro_deploy.models.checkpoint import save_weights
@@ -188,11 +188,12 @@ class PrunedModel:
             The path.
 
         Raises:
-            SettingsError: an argument is invalid, or raw pixels are to be normalised and the plan has no mean and std.
+            UsageError: an argument is invalid, or raw pixels are to be normalised and the plan has no mean and std.
             ModelError: PyTorch or ONNX cannot express the network.
             NumericsError: ONNX Runtime computes different logits, or NaN.
             StorageError: the file could not be written.
         """
+        file = as_path(path, "path")
         networks_by_name = {"pruned": self.model, "original": self.original}
         if network not in networks_by_name:
             raise SettingsError(
@@ -213,13 +214,13 @@ class PrunedModel:
             export_onnx(
                 exported,
                 self.plan.input_shape,
-                Path(path),
+                file,
                 opset=settings.opset,
                 dynamic_batch=settings.dynamic_batch,
                 metadata=metadata,
             )
-        write_interface(Path(path), interface)
-        return Path(path)
+        write_interface(file, interface)
+        return file
 
     def save(self, folder: Path | str) -> Path:
         """Write the plan and the weights of both networks, as they are now, to ``folder``; nothing is pickled.
@@ -232,10 +233,10 @@ class PrunedModel:
             The folder.
 
         Raises:
-            RunFolderError: it is a file, a run folder of the command line, or a folder of other files.
+            UsageError: it is no path, a file, a run folder of the command line, or a folder of other files.
             StorageError: it could not be written.
         """
-        run = RunFolder(Path(folder))
+        run = RunFolder(as_path(folder, "folder"))
         _require_own(run)
         save_weights(self.original, run.original_weights)
         save_weights(self.model, run.weights)
@@ -251,13 +252,15 @@ class PrunedModel:
             model: builds the unpruned network, as for ``catro_deploy.load``.
 
         Raises:
+            UsageError: ``folder`` is not a path.
             RunFolderError: the plan or the weights are missing.
             ModelError: the model's code is not that of the plan, or it is not known how to build the network.
             CheckpointError: the weights do not match the plan.
         """
-        pruned = networks.load(folder, model=model)
-        original = networks.load(folder, weights="original", model=model)
-        return cls(pruned, original, load_plan(RunFolder(Path(folder))))
+        run = RunFolder(as_path(folder, "folder"))
+        pruned = networks.load(run, model=model)
+        original = networks.load(run, weights="original", model=model)
+        return cls(pruned, original, load_plan(run))
 
 
 def _require_own(run: RunFolder) -> None:

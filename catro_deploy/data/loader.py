@@ -53,7 +53,7 @@ class WantedClasses:
         """
         places = torch.full((self.total,), -1)
         places[list(self.indices)] = torch.arange(len(self.indices))
-        for batch in loader:
+        for batch in _iterated(loader):
             images, labels = _checked(batch)
             _require_shape(images, image_shape)
             if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < self.total:
@@ -89,7 +89,7 @@ def open_loader(loader: Loader) -> Opened:
     Raises:
         DataError: there is none, or it is neither images with labels nor images alone.
     """
-    batches = iter(loader)
+    batches = _iterated(loader)
     for batch in batches:
         alone = _alone(batch)
         images = _checked(batch)[0] if alone is None else _checked_images(alone)
@@ -106,7 +106,7 @@ def image_batches(loader: Loader, image_shape: Sequence[int]) -> Iterator[torch.
     Raises:
         DataError: what the loader gives is not images of ``image_shape``.
     """
-    for batch in loader:
+    for batch in _iterated(loader):
         alone = _alone(batch)
         images = _checked(batch)[0] if alone is None else _checked_images(alone)
         _require_shape(images, image_shape)
@@ -181,6 +181,17 @@ def class_samples(
             )
         samples += [(piece, label) for piece in torch.split(torch.cat(pieces), batch_size)]
     return samples
+
+
+def _iterated(loader: Loader) -> Iterator[Sequence[torch.Tensor] | torch.Tensor]:
+    """An iterator over the batches of ``loader``.
+
+    Raises:
+        DataError: it cannot be iterated.
+    """
+    if not (hasattr(loader, "__iter__") or hasattr(loader, "__getitem__")):
+        raise DataError(f"The loader is of type {type(loader).__name__}, which cannot be iterated.", FORM)
+    return iter(loader)
 
 
 def _checked(batch: object) -> Batch:

@@ -4,7 +4,7 @@ from torch import nn
 
 import catro_deploy
 from catro_deploy import PrunedModel
-from catro_deploy.errors import CheckpointError, ModelError, RunFolderError, SettingsError
+from catro_deploy.errors import CheckpointError, ModelError, RunFolderError, SettingsError, UsageError
 from catro_deploy.files import write_text
 from catro_deploy.models.checkpoint import save_weights
 from catro_deploy.runs.folder import RunFolder
@@ -70,6 +70,7 @@ class Narrow(TinyNet):
     [
         (nn.Linear(2, 3), ModelError, r"\bconv1\b.* not in"),
         (lambda classes: "a network", ModelError, r"\bstr\b"),
+        (3, ModelError, r"\bint\b"),
         (Narrow, ModelError, r"\b11\b.*\bconv1\b.*\b2\b"),
         (lambda classes: TinyNet(classes, channels=1), CheckpointError, r"conv1\.weight\b.*\[8, 1, 3, 3\]"),
     ],
@@ -78,6 +79,13 @@ def test_another_model_is_refused(pruned, tmp_path, model, error, said):
     folder = pruned.save(tmp_path / "saved")
     with pytest.raises(error, match=said):
         catro_deploy.load(folder, model=model)
+
+
+@pytest.mark.parametrize("path", [None, 3])
+def test_what_is_no_path_is_named(pruned, path):
+    for call in (pruned.save, pruned.export, PrunedModel.load, catro_deploy.load):
+        with pytest.raises(UsageError, match=f"= {path} is not a path"):
+            call(path)
 
 
 def test_a_run_folder_of_the_command_line_is_not_written_over(pruned, tmp_path):

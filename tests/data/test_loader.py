@@ -134,6 +134,13 @@ def test_an_empty_loader_is_refused(batches):
         open_loader(batches)
 
 
+@pytest.mark.parametrize("read", [open_loader, lambda loader: list(image_batches(loader, SHAPE))])
+@pytest.mark.parametrize("loader", [5, None])
+def test_what_is_no_loader_is_named(read, loader):
+    with pytest.raises(DataError, match=f"of type {type(loader).__name__}, which cannot be iterated"):
+        read(loader)
+
+
 @pytest.mark.parametrize("wrap", [lambda images: images, lambda images: [images], lambda images: (images,)])
 def test_images_may_come_alone(wrap):
     batches = [wrap(images) for images, _ in numbered([0] * 10)]
