@@ -17,11 +17,11 @@ __all__ = [
     "UNFINISHED",
     "as_path",
     "file_hash",
+    "remedy",
     "replacing",
     "require_regular",
     "require_utf8",
     "text_hash",
-    "way_out",
     "write_bytes",
     "write_json",
     "write_text",
@@ -57,14 +57,14 @@ def replacing(path: Path) -> Iterator[Path]:
             raise UsageError(f"{path} cannot be written: a folder is in its place.", "Remove the folder.") from None
         raise StorageError(
             f"{path} could not be written: {error.strerror or error}.",
-            f"Its earlier content is untouched. {way_out(error, 'choose another folder')}, then run again.",
+            f"Its earlier content is untouched. {remedy(error, 'choose another folder')}, then run again.",
         ) from error
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
 
 
-def way_out(error: OSError, elsewhere: str) -> str:
+def remedy(error: OSError, elsewhere: str) -> str:
     """What to do about ``error``: remove its cause, if that is possible, or write ``elsewhere``."""
     if error.errno in FULL:
         return f"Free some space, or {elsewhere}"

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from catro_deploy.errors import RunFolderError, StorageError
-from catro_deploy.files import way_out
+from catro_deploy.files import remedy
 
 __all__ = ["hold"]
 
@@ -29,13 +29,13 @@ def hold(lock: Path, where: str, elsewhere: str) -> Iterator[None]:
     except (FileExistsError, NotADirectoryError) as error:
         raise RunFolderError(
             f"{lock.parent} cannot be a folder: there is a file at or above that path.",
-            f"{way_out(error, elsewhere)}.",
+            f"{remedy(error, elsewhere)}.",
         ) from None
     except OSError as error:
         if error.errno in (errno.EISDIR, errno.ELOOP):
             raise _not_a_lock(lock) from None
         raise StorageError(
-            f"{lock.parent} cannot be written: {error.strerror}.", f"{way_out(error, elsewhere)}."
+            f"{lock.parent} cannot be written: {error.strerror}.", f"{remedy(error, elsewhere)}."
         ) from error
     with handle:
         if not stat.S_ISREG(os.fstat(handle.fileno()).st_mode):
