@@ -17,6 +17,7 @@ __all__ = [
     "UNFINISHED",
     "as_path",
     "file_hash",
+    "naming",
     "remedy",
     "replacing",
     "require_regular",
@@ -71,6 +72,21 @@ def remedy(error: OSError, elsewhere: str) -> str:
     if error.errno in REFUSED:
         return f"Change its permissions, or {elsewhere}"
     return elsewhere[0].upper() + elsewhere[1:]
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Name ``path`` in an error about a full disk: Python names files that it cannot open, not those it cannot write.
+
+    Raises:
+        OSError: the block raised it.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in FULL and error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 def write_bytes(path: Path, content: bytes) -> None:

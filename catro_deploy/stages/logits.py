@@ -16,6 +16,7 @@ from catro_deploy.agent.probabilities import log_softmax
 from catro_deploy.data.base import Dataset, Split
 from catro_deploy.data.pixels import normalise
 from catro_deploy.errors import DataError, MessageError
+from catro_deploy.files import naming
 from catro_deploy.memory import reused_pages
 from catro_deploy.progress import Task
 from catro_deploy.records import Plan
@@ -61,7 +62,7 @@ def packed(run: RunFolder, images: Split, plan: Plan, batch_size: int) -> Iterat
     count = len(images.labels)
     try:
         # Written before it is mapped: if the disk is full, writing to a page of a mapped file kills the process.
-        with run.packed_images.open("wb") as file:
+        with naming(run.packed_images), run.packed_images.open("wb") as file:
             shape = (count, *plan.input_shape)
             write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
             for start in range(0, count, batch_size):

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from catro_deploy.errors import MessageError, StorageError
+from catro_deploy.files import naming
 
 __all__ = ["StoredLogits", "stored_logits"]
 
@@ -52,8 +53,9 @@ def stored_logits(folder: Path, networks: Iterable[str]) -> Iterator[dict[str, S
 
     Raises:
         StorageError: ``folder`` cannot be written.
+        OSError: the disk is full; it names the folder.
     """
-    with ExitStack() as stack:
+    with naming(folder), ExitStack() as stack:
         try:
             files = {name: stack.enter_context(tempfile.TemporaryFile(dir=folder)) for name in networks}
         except OSError as error:

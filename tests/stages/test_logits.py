@@ -45,7 +45,7 @@ try:
     with packed(RunFolder(Path(sys.argv[1])), Split(4000), Plan, 64):
         pass
 except OSError as error:
-    print(error.strerror)
+    print(error.filename, error.strerror)
 """
 
 
@@ -56,7 +56,7 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path):
         pytest.skip("a file system cannot be mounted here")
     try:
         done = subprocess.run([sys.executable, "-c", FILL, str(tmp_path)], capture_output=True, text=True, check=True)
-        assert done.stdout == "No space left on device\n"
+        assert done.stdout == f"{RunFolder(tmp_path).packed_images} No space left on device\n"
         assert list(tmp_path.iterdir()) == []
     finally:
         subprocess.run(["umount", str(tmp_path)], check=True)
