@@ -3,7 +3,7 @@
 import io
 import zipfile
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,16 @@ from catro_deploy.files import require_regular, write_bytes
 from catro_deploy.records import Trained
 from catro_deploy.records.files import record_of
 
-__all__ = ["RECORD_KEY", "load_checkpoint", "read_file", "read_weights", "save_weights", "training_record"]
+__all__ = [
+    "RECORD_KEY",
+    "load_checkpoint",
+    "networks_in",
+    "read_file",
+    "read_weights",
+    "save_weights",
+    "saving_alone",
+    "training_record",
+]
 
 RECORD_KEY = "catro_deploy.train"
 """The key of ``train``'s record, as JSON, in the metadata of a safetensors file."""
@@ -80,9 +89,28 @@ def read_weights(path: Path, own: Mapping[str, object]) -> dict[str, torch.Tenso
     Raises:
         CheckpointError: the file is missing, corrupt, not a mapping of names to tensors, or holds several such models.
     """
-    weights = _unwrap(read_file(path))
+    content, place = _unwrapped(read_file(path))
+    if not _is_weights(content):
+        raise _not_weights(path, content, place, own)
+    weights: dict[str, torch.Tensor] = dict(content)
     prefix = _prefix(path, weights, own)
     return {key.removeprefix(prefix): value for key, value in weights.items() if key.startswith(prefix)}
+
+
+def networks_in(path: Path, own: Mapping[str, object]) -> tuple[str, list[str]]:
+    """Where ``path`` holds the weights that ``read_weights`` returns, and where others of the same network.
+
+    ``own`` are the tensors of the model. Training frameworks store a moving average of the weights beside them. Places
+    are written in Python: ``["model_ema"]``.
+
+    Raises:
+        CheckpointError: the file is missing or corrupt.
+    """
+    if path.suffix == ".safetensors":
+        return "", []
+    content = read_file(path)
+    taken = _unwrapped(content)[1]
+    return taken, [place for place in _networks(content, own) if place != taken]
 
 
 def training_record(path: Path) -> Trained | None:
@@ -153,22 +181,53 @@ def _require_whole(content: bytes, path: Path) -> None:
         raise CheckpointError(f"{path} is damaged: the checksum of its part {damaged} is wrong.", "Copy it again.")
 
 
-def _unwrap(content: Any) -> dict[str, torch.Tensor]:  # noqa: ANN401
+def _unwrapped(content: Any) -> tuple[Any, str]:  # noqa: ANN401
+    """What a training framework wrapped, and its place in ``content``."""
+    place = ""
     for wrapper in WRAPPERS:
         if isinstance(content, Mapping) and isinstance(content.get(wrapper), Mapping):
-            content = content[wrapper]
+            content, place = content[wrapper], f'{place}["{wrapper}"]'
+    return content, place
+
+
+def _is_weights(content: Any) -> bool:  # noqa: ANN401
     named = isinstance(content, Mapping) and all(isinstance(key, str) for key in content)
-    if not named or not all(isinstance(value, torch.Tensor) for value in content.values()):
-        raise CheckpointError(
-            f"The checkpoint holds a {type(content).__name__}, not a mapping of names to tensors.",
-            "Save the weights alone: torch.save(model.state_dict(), path)",
-        )
-    return dict(content)
+    return named and all(isinstance(value, torch.Tensor) for value in content.values())
+
+
+def _not_weights(path: Path, content: Any, place: str, own: Mapping[str, object]) -> CheckpointError:  # noqa: ANN401
+    """The error for ``content``, found in ``path`` at ``place``, which is no mapping of names to tensors."""
+    what = f"a {type(content).__name__}"
+    if isinstance(content, Mapping):
+        keys = [f"{key!r} ({type(value).__name__})" for key, value in content.items()]
+        more = f" and {len(keys) - LISTED_KEYS} more" if len(keys) > LISTED_KEYS else ""
+        what += f" with the keys {', '.join(keys[:LISTED_KEYS])}{more}" if keys else " without keys"
+    found = [f"{place}{inner}" for inner in _networks(content, own)]
+    return CheckpointError(
+        f"{path} holds {what}, not a mapping of names to tensors.",
+        f"Save the weights alone: {saving_alone(path, found[0]) if found else 'torch.save(model.state_dict(), path)'}",
+    )
+
+
+def saving_alone(path: Path, place: str) -> str:
+    """Code that saves the weights at ``place`` in ``path`` alone."""
+    return f'torch.save(torch.load("{path}", "cpu"){place}, "weights.pth")'
+
+
+def _networks(content: Any, own: Mapping[str, object], place: str = "") -> Iterator[str]:  # noqa: ANN401
+    """Places of all mappings in ``content`` with most of the tensors ``own``, under any prefix."""
+    if not isinstance(content, Mapping):
+        return
+    tensors = {key: one for key, one in content.items() if isinstance(key, str) and isinstance(one, torch.Tensor)}
+    if 2 * max(_matches(tensors, own).values(), default=0) > len(own):
+        yield place
+    for key, value in content.items():
+        yield from _networks(value, own, f"{place}[{key!r}]".replace("'", '"'))
 
 
 def _prefix(path: Path, weights: Mapping[str, torch.Tensor], own: Mapping[str, object]) -> str:
     """What precedes the names of ``own`` in ``weights``; empty if most of them are not there under any prefix."""
-    matches = Counter(key[:start] for key in weights for start in _starts(key) if key[start:] in own)
+    matches = _matches(weights, own)
     most = max(matches.values(), default=0)
     prefixes = [prefix for prefix, count in matches.items() if count == most]
     if 2 * most <= len(own) or "" in prefixes:
@@ -179,6 +238,11 @@ def _prefix(path: Path, weights: Mapping[str, torch.Tensor], own: Mapping[str, o
             "Save the weights of one of them alone: torch.save(model.state_dict(), path)",
         )
     return prefixes[0]
+
+
+def _matches(weights: Iterable[str], own: Mapping[str, object]) -> Counter[str]:
+    """How many names of ``own`` are in ``weights`` under each prefix."""
+    return Counter(key[:start] for key in weights for start in _starts(key) if key[start:] in own)
 
 
 def _starts(name: str) -> Iterator[int]:

@@ -1,11 +1,13 @@
 """The original on validation images, before pruning, to detect a wrong input or wrong labels."""
 
 from dataclasses import replace
+from pathlib import Path
 
 from catro_deploy.assessment.inputs import better_input, evenly_spaced, logits_of
 from catro_deploy.assessment.suspicions import Terms, look_at, most_images
 from catro_deploy.data.base import Subset
 from catro_deploy.graph.fx.features import images_at_once
+from catro_deploy.models.checkpoint import networks_in, saving_alone
 from catro_deploy.models.stated import stated_accuracy
 from catro_deploy.progress import Progress
 from catro_deploy.records import FirstLook
@@ -45,12 +47,23 @@ def first_look(original: Original, settings: Settings, progress: Progress) -> Fi
     _, height, width = original.input_shape
     sizes = announce_size(original.dataset, (height, width), progress)
     look = _shown(original, settings, progress)
-    resized = tuple(filter(None, [size_warning(sizes, width, height)]))
-    look = replace(look, sizes=sizes, warnings=(*look.warnings, *resized))
+    more = filter(None, [size_warning(sizes, width, height), _unused_weights(original, settings.model.checkpoint)])
+    look = replace(look, sizes=sizes, warnings=(*look.warnings, *more))
     progress.note(f"original: {accuracy_words(look)}")
     for warning in look.warnings:
         progress.note(f"WARNING: {warning}")
     return look
+
+
+def _unused_weights(original: Original, checkpoint: Path) -> str:
+    """A warning if ``checkpoint`` also holds other weights of the network, such as their moving average."""
+    used, others = networks_in(checkpoint, original.model.state_dict())
+    if not others:
+        return ""
+    return (
+        f"{checkpoint} also holds weights of this network in {', '.join(others)}; those in {used or 'the file itself'} "
+        f"are used. To use others, save them alone: {saving_alone(checkpoint, others[0])}"
+    )
 
 
 def _shown(original: Original, settings: Settings, progress: Progress) -> FirstLook:

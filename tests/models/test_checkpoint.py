@@ -10,7 +10,7 @@ from torch import nn
 
 from catro_deploy.errors import CheckpointError
 from catro_deploy.models import build_model
-from catro_deploy.models.checkpoint import load_checkpoint, save_weights, training_record
+from catro_deploy.models.checkpoint import load_checkpoint, networks_in, save_weights, training_record
 
 
 def small() -> nn.Module:
@@ -80,6 +80,35 @@ def test_a_moving_average_of_weights(trained, tmp_path):
     model = small()
     load_checkpoint(model, tmp_path / "w.pth")
     assert equal(model, trained)
+
+
+@pytest.mark.parametrize(
+    ("wrap", "used", "others"),
+    [
+        (lambda one, other: {"model": one, "model_ema": under("module.", other)}, '["model"]', ['["model_ema"]']),
+        (lambda one, other: {"state_dict": one, "state_dict_ema": other}, '["state_dict"]', ['["state_dict_ema"]']),
+        (lambda one, other: {"model": one, "ema": {"module": other, "updates": 3}}, '["model"]', ['["ema"]["module"]']),
+        (lambda one, other: {"model": one, "optimizer": {"state": {0: {"step": torch.ones(1)}}}}, '["model"]', []),
+        (lambda one, other: one, "", []),
+    ],
+)
+def test_other_weights_in_the_file_are_found_and_not_loaded(trained, tmp_path, wrap, used, others):
+    path = tmp_path / "w.pth"
+    torch.save(wrap(trained.state_dict(), small().state_dict()), path)
+    model = small()
+    load_checkpoint(model, path)
+    assert equal(model, trained)
+    assert networks_in(path, model.state_dict()) == (used, others)
+
+
+def test_a_moving_average_alone_is_refused_with_code_that_saves_it(trained, tmp_path):
+    path = tmp_path / "w.pth"
+    torch.save({"ema": trained.state_dict(), "epoch": 3}, path)
+    with pytest.raises(
+        CheckpointError, match=r"w\.pth holds a dict with the keys 'ema' \(.*\), 'epoch' \(int\)"
+    ) as caught:
+        load_checkpoint(small(), path)
+    assert caught.value.hint == f'Save the weights alone: torch.save(torch.load("{path}", "cpu")["ema"], "weights.pth")'
 
 
 def test_a_prefix_that_the_model_has_too_is_kept(trained, tmp_path):

@@ -77,6 +77,7 @@ def look(tmp_path):
 
     def at(network, data="dataset", stated=None, model=None, **sections):
         content = {"state_dict": network.state_dict()} | ({} if stated is None else {"val_acc": stated})
+        content |= sections.pop("content_too", {})
         torch.save(content, tmp_path / "model.pth")
         names = {"dataset": "tests.stages.colours:dataset"}
         name = model or f"{type(network).__module__}:{type(network).__name__}"
@@ -97,6 +98,16 @@ def test_a_network_that_is_right_is_not_suspected(look):
     found, notes = look(ColourNet(3), stated=1.0)
     assert (found.images, found.accuracy, found.stated, found.warnings, found.invalid) == (30, 1.0, 1.0, (), "")
     assert notes == ["images 8x8", f"original: {accuracy_words(found)}"]
+
+
+def test_other_weights_in_the_checkpoint_are_named(look, tmp_path):
+    found, notes = look(ColourNet(3), content_too={"state_dict_ema": ColourNet(3).state_dict()})
+    file = tmp_path / "model.pth"
+    assert found.warnings == (
+        f'{file} also holds weights of this network in ["state_dict_ema"]; those in ["state_dict"] are used. To use '
+        f'others, save them alone: torch.save(torch.load("{file}", "cpu")["state_dict_ema"], "weights.pth")',
+    )
+    assert notes[-1] == f"WARNING: {found.warnings[0]}"
 
 
 def test_a_guess_is_reported_with_its_causes_in_order(look):
