@@ -11,7 +11,7 @@ from catro_deploy.data.files import LabelledFiles, file_splits
 from catro_deploy.data.form import image_form
 from catro_deploy.data.holdout import hold_out
 from catro_deploy.data.intact import intact_files
-from catro_deploy.data.listing import SUFFIXES, image_files, taken
+from catro_deploy.data.listing import SUFFIXES, image_files, refuse_misnamed, taken
 from catro_deploy.data.sources import ImageSource
 from catro_deploy.errors import DataError
 from catro_deploy.files import require_utf8
@@ -33,9 +33,10 @@ def open_imagefolder(settings: DataSettings, size: tuple[int, int], channels: in
     and the validation images are held out from ``train/``.
 
     Raises:
-        DataError: a folder is missing or empty, or the splits have different classes.
+        DataError: a folder is missing, empty or named otherwise, or the splits have different classes.
     """
     root = settings.root
+    refuse_misnamed(root, ("train", "val", "test"))
     judging = [root / name for name in ("val", "test") if (root / name).is_dir()]
     if not (root / "train").is_dir() or not judging:
         missing = "train/" if judging else "test/ and no val/" if (root / "train").is_dir() else "train/, val/ or test/"

@@ -10,7 +10,7 @@ from catro_deploy.data.files import file_splits
 from catro_deploy.data.form import image_form
 from catro_deploy.data.holdout import hold_out
 from catro_deploy.data.intact import intact_files
-from catro_deploy.data.listing import SUFFIXES, image_files, taken
+from catro_deploy.data.listing import SUFFIXES, image_files, refuse_misnamed, taken
 from catro_deploy.errors import DataError
 from catro_deploy.settings import DataSettings
 from catro_deploy.units import counted
@@ -30,11 +30,12 @@ def open_images(settings: DataSettings, size: tuple[int, int], channels: int) ->
     classes are those of the network.
 
     Raises:
-        DataError: the folder is missing, or holds too few images.
+        DataError: the folder is missing, holds too few images, or names its held-out images otherwise.
     """
     root = settings.root
     if not root.is_dir():
         raise DataError(f"There is no folder {root}.", "Set data.root to the folder that holds the images.")
+    refuse_misnamed(root, HELD_OUT)
     listed = image_files(root)
     found, _, skipped = intact_files(listed, np.full(len(listed), UNKNOWN, np.int64), settings)
     tops = np.array([path.relative_to(root).parts[0] for path in found], object)

@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,15 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from catro_deploy.data.sources import ImageSource, PackedImages
-from catro_deploy.errors import StorageError, UsageError
+from catro_deploy.errors import DataError, StorageError, UsageError
 from catro_deploy.files import require_regular, text_hash, write_text
 from catro_deploy.resources import cache_folder
 
-__all__ = ["KEPT_FROM", "SETTLED_NS", "SUFFIXES", "FilePaths", "image_files", "taken"]
+__all__ = ["KEPT_FROM", "SETTLED_NS", "SUFFIXES", "FilePaths", "image_files", "refuse_misnamed", "taken"]
 
 _Source = TypeVar("_Source", bound=ImageSource)
 
 SUFFIXES = frozenset({".png", ".ppm", ".pgm", ".pbm", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff"})
+
+MISNAMED = {"training": "train", "valid": "val", "validation": "val", "testing": "test"}
+"""Other usual names of the folders of splits, and the names that are read."""
 
 KEPT_FROM = 10_000
 """Listings of fewer files are not cached: they are fast."""
@@ -92,6 +95,17 @@ def image_files(root: Path, folders: Sequence[str] = ("",)) -> FilePaths:
     if len(names) >= KEPT_FROM and any(found[name] is not known.get(name) for name in found):
         _write(_index(root), {**known, **found})
     return FilePaths(root, names)
+
+
+def refuse_misnamed(root: Path, names: Collection[str]) -> None:
+    """Check that ``root`` has no folder with another usual name for one of the splits ``names``, which it lacks.
+
+    Raises:
+        DataError: it has one, whose images would not be used as what they are.
+    """
+    for other, name in MISNAMED.items():
+        if name in names and (root / other).is_dir() and not (root / name).is_dir():
+            raise DataError(f"{root} has a folder {other}/; its name must be {name}/.", f"Rename it to {root / name}.")
 
 
 @dataclass(frozen=True)

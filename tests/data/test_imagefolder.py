@@ -119,6 +119,18 @@ def test_what_is_missing_is_named(tmp_path, name):
     assert re.search(hint, caught.value.hint)
 
 
+@pytest.mark.parametrize(
+    ("folders", "other", "name"),
+    [(("train", "test", "valid"), "valid", "val"), (("train", "testing"), "testing", "test")],
+)
+def test_a_split_under_another_usual_name_is_not_left_out(tmp_path, folders, other, name):
+    for folder in folders:
+        fill(tmp_path / folder, 2)
+    with pytest.raises(DataError, match=f"folder {other}/; its name must be {name}/") as caught:
+        opened(tmp_path)
+    assert str(tmp_path / name) in caught.value.hint
+
+
 def test_a_class_whose_name_is_not_utf8_is_rejected(tmp_path):
     for split in ("train", "test"):
         fill(tmp_path / split, 10)

@@ -48,6 +48,15 @@ def test_folders_for_held_out_images_are_used_whole(tmp_path, held):
         assert len(split.paths) == (3 if name in held else 2)
 
 
+def test_images_held_out_under_another_usual_name_do_not_become_training_images(tmp_path):
+    fill(tmp_path / "training", 10)  # any other folder may have any name
+    fill(tmp_path / "validation", 4)
+    with pytest.raises(DataError, match="folder validation/; its name must be val/"):
+        opened(tmp_path)
+    (tmp_path / "validation").rename(tmp_path / "val")
+    assert len(opened(tmp_path).validation.labels) == 4
+
+
 def test_no_label_is_known_and_every_choice_of_classes_keeps_all_images(tmp_path):
     fill(tmp_path, 6)
     dataset = opened(tmp_path)
