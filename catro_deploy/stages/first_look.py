@@ -28,10 +28,15 @@ TERMS = Terms(
     channels="images are given as RGB",
     weights="[model] checkpoint",
     reorder=(
-        "Give the classes in the order of its training: folders of images are ordered by name, so rename them "
-        "(0_{first}, 1_{second}, ...), or open the images with your own factory."
+        'Name the classes in the order of its training: [model] classes = ["{first}", "{second}", ...], or a file of '
+        "names."
     ),
 )
+
+CORRECT = (
+    "Correct [model] classes, which must be in the order of its training ({first}, {second}, ...), or [data] labels."
+)
+"""What to do about the order of the classes if the settings name them."""
 
 
 def first_look(original: Original, settings: Settings, progress: Progress) -> FirstLook:
@@ -87,4 +92,5 @@ def _shown(original: Original, settings: Settings, progress: Progress) -> FirstL
     names = [original.classes[index] for index in original.wanted]
     every = len(original.classes)
     stated_classes = every if len(names) < every else None
-    return look_at(logits, shown.labels, names, original.input_shape, TERMS, better, stated, stated_classes)
+    terms = TERMS if settings.model.classes is None else replace(TERMS, reorder=CORRECT)
+    return look_at(logits, shown.labels, names, original.input_shape, terms, better, stated, stated_classes)

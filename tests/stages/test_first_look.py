@@ -147,7 +147,23 @@ def test_another_order_of_the_classes_is_named(look):
     # The network's first output stands for red, which the images label as 2, the class named blue.
     assert "red is blue, green is red, blue is green" in warning
     assert "100.00% if its outputs belong to other classes" in warning
-    assert "(0_blue, 1_red, ...)" in warning
+    assert warning.endswith('[model] classes = ["blue", "red", ...], or a file of names.')
+    mended, _ = look(ColourNet(3), "reordered", model_too={"classes": ["blue", "red", "green"]})
+    assert (mended.accuracy, mended.warnings) == (1, ())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"model_too": {"classes": ["green", "red", "blue"]}},
+        {"model_too": {"classes": list(CLASSES)}, "data_too": {"labels": {"red": "green", "green": "red"}}},
+    ],
+)
+def test_where_the_settings_name_the_classes_they_are_to_be_corrected(look, wrong):
+    (warning,) = look(ColourNet(3), **wrong)[0].warnings
+    assert "order of the classes is probably wrong" in warning
+    assert "Correct [model] classes" in warning
+    assert "or [data] labels" in warning
 
 
 def test_the_order_of_channels_that_fits_is_named(look):
