@@ -160,9 +160,10 @@ def _outcome(states: Sequence[CellState], folder: SweepFolder) -> CatroError | N
         first = failed[0].error
         hint = first.hint if first and all(state.problems == failed[0].problems for state in failed) else ""
         lines = [f"{state.cell.name}: {' '.join(state.problems)}" for state in failed]
-        again = f"{hint} Run the sweep again: what is finished is kept. The logs are in {folder.path / 'logs'}."
+        # On a line of its own: the hint may end with a command.
+        again = f"Run the sweep again: what is finished is kept. The logs are in {folder.path / 'logs'}."
         return FaultError(
-            "\n".join([f"{counted(len(failed), 'cell')} of {len(states)} failed.", *lines]), again.strip()
+            "\n".join([f"{counted(len(failed), 'cell')} of {len(states)} failed.", *lines]), f"{hint}\n{again}".strip()
         )
     if missed:
         names = ", ".join(state.cell.name for state in missed)

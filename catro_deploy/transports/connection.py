@@ -140,7 +140,7 @@ class Connection:
                     raise explained(self.device, NO_CONNECTION, str(lost)) from None
                 if is_final(str(lost)):
                     refusal = explained(self.device, NO_CONNECTION, str(lost))
-                    raise GivenUp(refusal.problem, f"{refusal.hint} {GOES_ON}") from None
+                    raise GivenUp(refusal.problem, f"{refusal.hint}\n{GOES_ON}") from None
                 if self.arrived > arrived:
                     arrived, pause_s, deadline = self.arrived, FIRST_PAUSE_S, time.monotonic() + PATIENCE_S
                 if time.monotonic() > deadline:
