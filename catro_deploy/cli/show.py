@@ -207,7 +207,7 @@ def show_verify(result: Verify, run: RunFolder) -> Shown:
     if in_ort := result.onnxruntime:
         for name, other in (("original", in_ort.original), ("pruned", in_ort.pruned)):
             cells = ("", percent(other.accuracy), percent(other.agreement), _difference(other))
-            table.add_row(f"{name}, {in_ort.runtime} here", *cells)
+            table.add_row(f"{name}, float32 in {in_ort.runtime} here", *cells)
     drop = f"{points(-result.accuracy_drop_points)} points{_change(result.agreement_with_original)}"
     return [table, f"{images}: {drop}", agreement, *steps, *result.problems]
 

@@ -1,6 +1,7 @@
 """Results in the terminal, from the files of a run folder."""
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from rich.console import Console
 
 from catro_deploy.cli.results import RESULTS
 from catro_deploy.records import Precisions
+from catro_deploy.records.verify import ByRuntime, OtherRuntime
 from catro_deploy.runs.folder import RunFolder
 from tests.report.made import (
     make_agreement,
@@ -53,6 +55,14 @@ def test_the_speedup_has_the_same_digits_in_the_table_and_the_verdict():
     (row,) = [line for line in shown if line.startswith("p50 ms")]
     assert row.endswith(" 1.005x")
     assert any(line.startswith("1.005x faster (95% CI 1.004 to 1.006)") for line in shown)
+
+
+def test_a_comparison_in_onnxruntime_is_named_by_its_precision():
+    """The row above it is of the served network, which may be in int8."""
+    alone = ByRuntime(accuracy=0.9375, agreement=1.0, largest_logit_difference=1e-5)
+    verify = replace(make_verify(), onnxruntime=OtherRuntime("onnxruntime 1.32.0", alone, alone))
+    shown = lines("verify", verify)
+    assert "pruned, float32 in onnxruntime 1.32.0 here 93.75% 100.00% 1.0e-05" in shown
 
 
 @pytest.mark.parametrize("stage", ["verify", "report"])
