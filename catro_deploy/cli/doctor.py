@@ -4,6 +4,7 @@ import importlib
 import os
 import platform
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -95,6 +96,7 @@ def findings(config: Path | None) -> Iterator[Finding]:
     yield _openvino()
     yield _compiler()
     yield _disk()
+    yield _cache()
     yield _memory()
     yield _data(config)
 
@@ -207,10 +209,28 @@ def _compiler() -> Finding:
 
 
 def _disk() -> Finding:
-    free = shutil.disk_usage(Path.cwd()).free / GIB
+    folder = Path.cwd()
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            free = shutil.disk_usage(folder).free / GIB
+    except OSError as error:
+        remedy = "work in another folder, or name one with --run"
+        return Finding("disk", "broken", f"{folder} cannot be written: {error.strerror}", False, remedy)
     enough = free >= LEAST_FREE_GIB
     remedy = "" if enough else f"free some space: a run may need {LEAST_FREE_GIB:g} GiB"
-    return Finding("disk", "works" if enough else "broken", f"{free:.1f} GiB free in {Path.cwd()}", False, remedy)
+    return Finding("disk", "works" if enough else "broken", f"{free:.1f} GiB free in {folder}", False, remedy)
+
+
+def _cache() -> Finding:
+    """Whether measurements of latency can be kept."""
+    from catro_deploy.resources import cache_folder
+    from catro_deploy.transports import require_cache
+
+    try:
+        require_cache()
+    except CatroError as error:
+        return Finding("cache", "broken", error.problem, True, error.hint)
+    return Finding("cache", "works", str(cache_folder()), True)
 
 
 def _memory() -> Finding:

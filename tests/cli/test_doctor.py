@@ -15,7 +15,7 @@ def test_the_doctor_finds_what_the_tests_need(catro):
     assert "CPUExecutionProvider" in found["ONNX Runtime on the CPU"]["detail"]
     assert all(finding["remedy"] for finding in found.values() if finding["state"] != "works")
     assert all(finding["state"] == "works" for finding in found.values() if finding["needed"])
-    assert {"CUDA", "TensorRT", "C++ compiler", "disk", "memory", "data"} <= set(found)
+    assert {"CUDA", "TensorRT", "C++ compiler", "disk", "cache", "memory", "data"} <= set(found)
 
 
 def test_what_is_needed_and_missing_exits_with_1_and_says_how_to_get_it(catro, monkeypatch):
@@ -32,6 +32,23 @@ def test_a_check_that_raises_is_a_finding():
 
     finding = doctor._try("x", fail, needed=True, remedy="reinstall")
     assert finding == doctor.Finding("x", "broken", "OSError: libfoo.so: cannot open", True, "reinstall")
+
+
+def test_a_folder_that_cannot_be_written_is_a_finding(monkeypatch):
+    monkeypatch.chdir("/proc/self")  # not even root can write there
+    found = doctor._disk()
+    assert (found.state, found.needed) == ("broken", False)
+    assert "cannot be written" in found.detail
+    assert "--run" in found.remedy
+
+
+def test_a_cache_that_cannot_be_written_is_needed(catro, folder, monkeypatch):
+    (folder / "file").touch()
+    monkeypatch.setenv("CATRO_CACHE", str(folder / "file"))
+    result = catro("doctor")
+    assert result.exit_code == 1
+    assert "Needed and not working: cache" in result.stderr
+    assert "CATRO_CACHE" in result.stdout
 
 
 def test_missing_data_names_what_to_do(catro, folder):
