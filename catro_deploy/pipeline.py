@@ -28,6 +28,7 @@ from catro_deploy.stages.table import RUNTIMES, SEARCH, STAGES, VARIANTS, Stage
 from catro_deploy.targets import load_target
 from catro_deploy.transports.reach import reachable, require_reachable
 from catro_deploy.transports.registry import HERE, find_device, load_devices
+from catro_deploy.transports.sides import known_target
 
 __all__ = [
     "STAGES",
@@ -58,7 +59,7 @@ def with_target_of_device(settings: Settings) -> Settings:
     device = find_device(settings.prune.device)
     if "target" not in settings.prune.model_fields_set:
         return _with_pruning(settings, target=device.target)
-    if load_target(settings.prune.target).name != device.target_name:
+    if known_target(settings.prune.target).name != device.target_name:
         raise TargetError(
             f"The device {device.name} belongs to target {device.target}, but the target is {settings.prune.target}.",
             "Leave --target out; or correct the device's target: "
@@ -68,7 +69,7 @@ def with_target_of_device(settings: Settings) -> Settings:
 
 
 def _with_only_device(settings: Settings) -> Settings:
-    target = load_target(settings.prune.target)
+    target = known_target(settings.prune.target)
     fitting = [device.name for device in load_devices().values() if device.target_name == target.name]
     if reachable(target) or len(fitting) != 1:
         return settings

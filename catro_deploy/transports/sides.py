@@ -13,7 +13,7 @@ from catro_deploy.targets import Target, load_target
 from catro_deploy.transports.reach import reachable, require_reachable
 from catro_deploy.transports.registry import HERE, find_device, load_devices
 
-__all__ = ["Side", "require_sides", "sides_of", "takes_ir"]
+__all__ = ["Side", "known_target", "require_sides", "sides_of", "takes_ir"]
 
 # NAME, NAME:PRECISION, NAME@DEVICE or NAME:PRECISION@DEVICE; a name may be a path.
 ENTRY = re.compile(r"(?P<target>[^@]+?)(?::(?P<precision>fp32|fp16|int8))?(?:@(?P<device>[^@]+))?")
@@ -33,6 +33,25 @@ class Side:
         return self.settings.prune.device
 
 
+def known_target(name: str) -> Target:
+    """The target ``name``, as ``load_target``.
+
+    Raises:
+        TargetError: there is none; if it names one of the user's devices, the hint says how to measure there.
+    """
+    try:
+        return load_target(name)
+    except TargetError:
+        device = load_devices().get(name.rpartition("@")[2])
+        if device is None:
+            raise
+        raise TargetError(
+            f"There is no target {name!r}, but you have a device {device.name!r}.",
+            f"The first target is measured on it by --device {device.name}, a further one if it is written "
+            f"--target {device.target}@{device.name}",
+        ) from None
+
+
 def sides_of(settings: Settings) -> list[Side]:
     """All targets of ``settings``, the first one first.
 
@@ -41,7 +60,7 @@ def sides_of(settings: Settings) -> list[Side]:
         TargetError: a target or a device is unknown, or they do not match.
     """
     pruning = settings.prune
-    sides = [Side(pruning.target, load_target(pruning.target), settings)]
+    sides = [Side(pruning.target, known_target(pruning.target), settings)]
     sides += [_side(entry, settings) for entry in pruning.also]
     names = [side.name for side in sides]
     if twice := next((name for name in names if names.count(name) > 1), None):
@@ -78,7 +97,7 @@ def _side(entry: str, settings: Settings) -> Side:
         raise SettingsError(
             f"The target {entry!r} cannot be read.", "Write NAME, NAME:fp32, NAME@DEVICE or NAME:fp32@DEVICE."
         )
-    target = load_target(match["target"])
+    target = known_target(match["target"])
     precision = _precision(entry, match["precision"], target, settings)
     changed = {
         "prune": settings.prune.model_copy(

@@ -94,6 +94,17 @@ def test_what_cannot_be_is_refused(catro, arguments, said):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("targets", [("van",), ("x86-cpu@van", "x86-cpu"), ("x86-cpu", "van")])
+def test_a_device_named_as_a_target_is_pointed_out(catro, targets):
+    """Following "did you mean x86-cpu" would measure on this machine instead."""
+    assert catro("device", "add", "van", "--ssh", "van", "--target", "x86-cpu").exit_code == 0
+    done = catro("prune", *(word for target in targets for word in ("--target", target)))
+    assert done.exit_code == 2
+    said = " ".join(done.stderr.split())
+    assert "but you have a device 'van'" in said
+    assert "--device van, a further one if it is written --target x86-cpu@van" in said
+
+
 def test_a_device_is_of_one_target(catro):
     assert catro("device", "add", "van", "--ssh", "van", "--target", "x86-cpu").exit_code == 0
     done = catro("prune", "--device", "van", "--target", "jetson-orin")
