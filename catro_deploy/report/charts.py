@@ -60,7 +60,7 @@ def _bars(counts: Sequence[int], base: float, height: float, style: str) -> list
 def accuracy_chart(classes: Sequence[ClassFigures]) -> str:
     """A dumbbell for each class: a ring for the original, a dot for the pruned network, on a zoomed axis.
 
-    Of many classes, those that lost most.
+    Of many classes, those with the lowest change.
     """
     shown = svg.foremost(classes, key=_change)
     shares = [share * 100 for entry in shown for share in (entry.original, entry.pruned)]
@@ -83,7 +83,8 @@ def accuracy_chart(classes: Sequence[ClassFigures]) -> str:
     loss = -_change(worst) * 100
     lost = f"Largest loss: {worst.name}, {minus(points(-loss))} points." if loss > 0 else "No class lost accuracy."
     few = min(classes, key=lambda entry: int(entry.images))
-    some = "" if len(shown) == len(classes) else f"The {len(shown)} of {count(len(classes))} classes that lost most. "
+    which = f"The {len(shown)} of {count(len(classes))} classes with the lowest change. "
+    some = which if len(shown) < len(classes) else ""
     caption = (
         f"{some}Accuracy on the test images; at the right, the change in points. The axis runs from "
         f"{axis.format(axis.low)}% to 100%{'' if axis.low == 0 else ', not from 0'}. {escape(lost)} "
