@@ -67,7 +67,10 @@ class BudgetFigures:
 
 @dataclass(frozen=True)
 class DeviceFigures:
-    """Results on one of several targets; accuracies are fractions, None if they were not measured."""
+    """Results on one of several targets; accuracies are fractions, None if they were not measured.
+
+    ``reached``: on which computer they were measured, in words.
+    """
 
     name: str
     runtime: str
@@ -79,3 +82,4 @@ class DeviceFigures:
     original_accuracy: float | None
     agreement: float | None
     budgets: tuple[BudgetFigures, ...]
+    reached: str = ""

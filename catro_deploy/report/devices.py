@@ -31,6 +31,7 @@ def device_figures(plan: Plan, bench: Bench | None, verify: Verify | None) -> tu
                 original_accuracy=verdict.original.runtime if verdict else None,
                 agreement=verdict.agreement_with_original.share if verdict else None,
                 budgets=tuple(budget for budget in budgets if budget.target == name),
+                reached=str(one.environment.get("reached", "")),
             )
         )
     return tuple(found)
@@ -42,6 +43,7 @@ def devices_table(report: Report) -> Table | None:
     if not devices:
         return None
     rows = [
+        ("Measured on", *(one.reached for one in devices)),
         ("Runtime", *(one.runtime for one in devices)),
         ("Precision", *(one.precision for one in devices)),
         ("Original, median", *(duration(one.original_us) for one in devices)),

@@ -1,0 +1,24 @@
+"""The table of one network on several targets."""
+
+from dataclasses import replace
+
+from catro_deploy.report.devices import device_figures, devices_table
+from tests.report.made import make_bench, make_plan, make_report, make_verify
+
+
+def measured_on(reached, **also):
+    bench = make_bench(also=also)
+    return replace(bench, environment={**bench.environment, "reached": reached})
+
+
+def test_each_column_says_where_it_was_measured():
+    """Columns of the same target differ in nothing else."""
+    bench = measured_on("this machine", **{"x86-cpu@far": measured_on("far, by ssh to far.local")})
+    table = devices_table(replace(make_report(), devices=device_figures(make_plan(), bench, make_verify())))
+    assert table is not None
+    assert table.head == ("", "x86-cpu", "x86-cpu@far")
+    assert ("Measured on", "this machine", "far, by ssh to far.local") in table.rows
+
+
+def test_one_target_has_no_table():
+    assert devices_table(make_report()) is None
