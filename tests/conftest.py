@@ -1,5 +1,6 @@
 """Shared fixtures: real data from the folder named by CATRO_TEST_DATA, if it is set, and a tiny classifier."""
 
+import gc
 import os
 import shutil
 import signal
@@ -7,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,17 @@ from tests.exporter import read_operators_once
 from tests.tiny import command, exit_code_of, write_work_folder
 
 read_operators_once()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect no garbage while the tests are imported, and search none of what stays in memory for it later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

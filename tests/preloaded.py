@@ -1,5 +1,6 @@
 """What the fork server of tests.forked preloads: all packages, and everything that the first export loads."""
 
+import gc
 import tempfile
 from pathlib import Path
 
@@ -23,3 +24,4 @@ tqdm.tqdm.monitor_interval = 0  # otherwise torch's progress bar leaves a thread
 read_operators_once()
 with tempfile.TemporaryDirectory() as folder:
     export_onnx(TinyNet(3).eval(), (3, SIZE, SIZE), Path(folder) / "x.onnx", opset=18, metadata={})
+gc.freeze()  # what all forks share is not searched for garbage
