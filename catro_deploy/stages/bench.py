@@ -44,6 +44,8 @@ GRACE_S = 600
 # If the original takes this many times as long as when the widths were chosen, the machine is not only disturbed: the
 # conditions differ, for example by another batch size or number of threads.
 OTHER_CONDITIONS = 1.5
+# Less is 0% when printed.
+LEAST_SLOWER = 0.005
 AGAIN = "Prune again with new measurements: catro-deploy run --force; or allow more with --budget."
 # Fields of a result that bench.json contains unchanged.
 RECORDED = (
@@ -134,11 +136,10 @@ def _undisturbed(
     if count == 1:
         return record
     slower = record.original.p50_us / repetition.fastest_original_us[MEDIAN] - 1
-    words = (
-        f"The machine was disturbed. Of {count} measurements, the least disturbed counts: in it, the original takes "
-        f"{slower:.0%} longer than in its fastest measurement."
-    )
-    return replace(record, warnings=(*record.warnings, words))
+    words = f"The machine was disturbed. Of {count} measurements, the least disturbed counts"
+    if slower >= LEAST_SLOWER:
+        words += f": in it, the original takes {slower:.0%} longer than in its fastest measurement"
+    return replace(record, warnings=(*record.warnings, f"{words}."))
 
 
 def _figures(found: Bench) -> tuple[Speedup, Mapping[int, float]]:

@@ -111,6 +111,12 @@ def test_measured_again_if_the_original_is_slower_than_when_the_widths_were_chos
     assert f"takes {fastest_us / 1010 - 1:.0%} longer" in record.warnings[-1]
 
 
+def test_measured_again_while_the_speedup_is_uncertain(scripted):
+    record, made = scripted([1000, 1000, 1000], speedup=(2.1, 1.9, 2.3))
+    assert made == 3
+    assert record.warnings[-1] == "The machine was disturbed. Of 3 measurements, the least disturbed counts."
+
+
 @pytest.mark.parametrize(
     ("original_us", "more"),
     [(1020, {}), (3000, {}), (1200, {"soak": 60.0}), (1200, {"carried": True})],
