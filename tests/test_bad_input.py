@@ -189,7 +189,7 @@ def test_a_checkpoint_that_is_none(tiny, kind):
         "empty": "tiny.safetensors is not a whole safetensors file",
         "text": "other.pth is not a torch file of tensors only",
         "module": "Save the weights alone: torch.save(model.state_dict(), path)",
-        "list": "The checkpoint holds a list",
+        "list": "other.pth holds a list",
         "other classes": "other.pth is of a network with 4 classes; imagefolder has 3",
         "folder": "There is no checkpoint other.pth",
     }
