@@ -13,6 +13,7 @@ from torch.overrides import TorchFunctionMode
 
 from catro_deploy.errors import ModelError
 from catro_deploy.graph.cut.kinds import channels, groups_of, is_transposed
+from catro_deploy.graph.places import users_line
 from catro_deploy.records import Layer
 
 __all__ = ["PRODUCERS", "list_layers"]
@@ -60,7 +61,7 @@ def list_layers(model: nn.Module, input_shape: tuple[int, int, int]) -> list[Lay
             model.eval()(torch.zeros(1, *input_shape, device=device))
     except Exception as error:  # whatever a user's forward may raise
         raise ModelError(
-            f"The model fails on an image of shape {input_shape}: {type(error).__name__}: {error}",
+            f"The model fails on an image of shape {input_shape}: {type(error).__name__}: {error}{users_line(error)}",
             "Check [data] size, and that [model] mean has one value for each colour channel.",
         ) from error
     finally:

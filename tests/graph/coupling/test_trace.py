@@ -33,6 +33,17 @@ def test_layers_that_are_called_with_keywords_are_layers():
     assert trace(Named(*parts).eval(), (3, 8, 8)) == trace(nn.Sequential(*parts).eval(), (3, 8, 8))
 
 
+class Square(nn.Conv2d):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        assert x.shape[2] == x.shape[3]
+        return super().forward(x)
+
+
+def test_of_a_model_that_fails_the_line_is_named():
+    with pytest.raises(ModelError, match=r"AssertionError: .*test_trace\.py:\d+: assert x\.shape"):
+        list_layers(Square(3, 4, 3), (3, 8, 9))
+
+
 def test_resnet20_has_the_macs_of_the_paper():
     # 41.2 million with He et al.'s option A, 41.0 with 1x1 projections; the pruning literature reports 40.8 to 41.
     layers = list_layers(build_model("cifar_resnet20", 10), (3, 32, 32))
