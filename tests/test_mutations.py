@@ -74,6 +74,7 @@ def whole(tiny_template, tiny_finished, tmp_path_factory) -> Path:
     """A working folder with a file of every kind, for copying."""
     work = tmp_path_factory.mktemp("whole") / "work"
     shutil.copytree(tiny_template, work)
+    thin_out(work / "data")
     shutil.copytree(tiny_finished, work / "run")
     torch.save(TinyNet(3).state_dict(), work / "tiny.pth")
     (work / "box.toml").write_text((folder("targets") / "x86-cpu.toml").read_text())
@@ -91,6 +92,14 @@ def whole(tiny_template, tiny_finished, tmp_path_factory) -> Path:
     save_profile(profile, work / "cache" / "latency" / "x86-cpu-1")
     leave_unfinished(work, tmp_path_factory.mktemp("unfinished") / "work")
     return work
+
+
+def thin_out(data: Path) -> None:
+    """Keep five images of each class for training and two for testing: every case copies and compares all files."""
+    for split, kept in (("train", 5), ("test", 2)):
+        for images in (data / split).iterdir():
+            for image in sorted(images.iterdir())[kept:]:
+                image.unlink()
 
 
 def leave_unfinished(work: Path, other: Path) -> None:
