@@ -229,7 +229,8 @@ def test_the_original_knows_the_speed_limits_of_gtsrb(gtsrb_root, test_data, tmp
     assert accuracy(logits, test.labels) == pytest.approx(0.9944, abs=0.002)
     whole = build_model(settings.model.name, 43)
     load_checkpoint(whole, settings.model.checkpoint)
-    torch.testing.assert_close(predict(whole, test, plan.mean, plan.std, 256)[:, 1:9], logits, rtol=0, atol=1e-4)
+    some = predict(whole, test.at(np.arange(0, 4260, 17)), plan.mean, plan.std, 256)  # of each class
+    torch.testing.assert_close(some[:, 1:9], logits[::17], rtol=0, atol=1e-4)
 
 
 @pytest.fixture
