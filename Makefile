@@ -19,7 +19,7 @@ test: static parts .venv/tensorrt/installed .venv/cuda/installed
 static: .venv/installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	MYPY_NUM_WORKERS=2 $(BIN)/mypy
 	$(BIN)/lint-imports
 
 # Needs no other package: with `make --jobs 2`, it overlaps with the installation, and so do TensorRT and CUDA below.
