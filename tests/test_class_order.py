@@ -49,7 +49,7 @@ def accuracy(file, classes, data):
     [
         ("even,down", ("even", "down")),
         ("even,down,across", ("even", "down", "across")),
-        ("down,mine,down", ("down", "even", "across")),
+        ("down,mine", ("down", "even", "across")),
     ],
 )
 def test_the_outputs_of_the_shipped_network_are_in_the_order_typed(work, typed, classes):
