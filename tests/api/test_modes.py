@@ -89,7 +89,8 @@ def test_an_error_leaves_the_mode_as_it_was(expected):
 
 
 def test_threads_prune_one_after_the_other(expected):
+    models = [lively() for _ in range(3)]  # not later: a loader in a thread draws from the generator that lively seeds
     with ThreadPoolExecutor(3) as threads:
-        runs = [threads.submit(catro_deploy.prune, lively(), loader(), **QUICK) for _ in range(3)]
+        runs = [threads.submit(catro_deploy.prune, model, loader(), **QUICK) for model in models]
         assert all(same(run.result().model, expected.model) for run in runs)
     assert same(catro_deploy.prune(lively(), loader(), **QUICK).model, expected.model)
