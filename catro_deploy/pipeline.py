@@ -198,7 +198,7 @@ def _run_stage(
     table: Sequence[Stage],
     begin: Callable[[], None],
 ) -> list[MissedError]:
-    """Run ``stage`` unless it is done; ``begin`` is called before its earlier results are taken back."""
+    """Run ``stage`` unless it is done; ``begin`` is called before its earlier results are removed."""
     _require_upstream(stage, run, table)
     settings = as_decided(settings, stage, run)
     inputs = stage.inputs(settings, run)
