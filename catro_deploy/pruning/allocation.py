@@ -207,7 +207,8 @@ def _latency_plan(
 
 def _contradiction(pricing: Pricing, attempts: Sequence[Attempt], at: int) -> list[str]:
     """A warning if measurements hardly follow the predictions: the widths may have been chosen by wrong prices."""
-    low, high = (pick(attempts, key=lambda one: one.predicted[at]) for pick in (min, max))
+    telling = [attempt for attempt in attempts if not attempt.is_delayed]
+    low, high = (pick(telling, key=lambda one: one.predicted[at]) for pick in (min, max))
     predicted, measured = high.predicted[at] / low.predicted[at], high.used[at] / low.used[at]
     if predicted < 1 / APART or math.log(measured) >= FOLLOWS * math.log(predicted):
         return []

@@ -174,6 +174,15 @@ def test_a_measurement_in_which_delays_alone_exceed_the_budget_is_repeated_and_c
     assert not decision.latency.warnings
 
 
+def test_delays_do_not_contradict_the_latency_model():
+    """The first network is measured without delays and misses the budget; the second, at first, with long ones."""
+    full = Bench({}).devices[0].pricing.original_us
+    bench = Bench({"budget": f"{0.5 * full:.0f}us@p99"}, delays_us=chain([0.0, 9 * full], repeat(0.0)))
+    decision = bench.decide()
+    assert bench.asked[0] != bench.asked[1] == bench.asked[2] == decision.widths
+    assert not any("latency model" in warning for warning in decision.latency.warnings)
+
+
 def test_where_delays_alone_exceed_the_budget_no_network_is_cut_for_it():
     full = Bench({}).devices[0].pricing.original_us
     bench = Bench({"budget": "0.5x, 0.5x@p99"}, tail=1.0, delays_us=repeat(9 * full))
