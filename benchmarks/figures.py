@@ -18,6 +18,7 @@ from statistics import fmean
 from typing import Any
 
 from benchmarks.common import CHECKOUT, DOCS, read_result
+from benchmarks.provenance import WHOLE
 
 SOURCES = Path(__file__).with_name("figures.toml")
 README = CHECKOUT / "README.md"
@@ -63,6 +64,20 @@ def entry_values(entry: Mapping[str, Any]) -> list[float]:
     return values + [fmean(values_of(path)) for path in entry.get("means", [])]
 
 
+def is_cited(page: str, file: str, row: str) -> bool:
+    """Whether a figure of ``page`` comes from the row ``row`` of ``file``, as provenance.named_rows names it."""
+    paths = [path.split("/") for entry in sources().get(page, []) for path in paths_of(entry)]
+    parts = () if row == WHOLE else row.split(": ")
+    return any(
+        name == file and all(any(fnmatchcase(part, key) for key in keys) for part in parts) for name, *keys in paths
+    )
+
+
+def paths_of(entry: Mapping[str, Any]) -> list[str]:
+    """The paths in ``entry``."""
+    return [*entry.get("values", []), *entry.get("means", [])]
+
+
 @cache
 def values_of(path: str) -> tuple[float, ...]:
     """All numbers at ``path``."""
@@ -82,6 +97,7 @@ def is_rounded(match: re.Match[str], value: float) -> bool:
     return f"{shown:.{len(match[2] or '')}f}" == match[1].replace(",", "")
 
 
+@cache
 def sources() -> dict[str, list[dict[str, Any]]]:
     """The entries of benchmarks/figures.toml by page."""
     return tomllib.loads(SOURCES.read_text(encoding="utf-8"))

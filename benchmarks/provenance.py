@@ -15,7 +15,19 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["SOURCES", "Sources", "depends_on", "digest", "named_rows", "plain", "read_sources", "stamp", "stamp_"]
+__all__ = [
+    "SOURCES",
+    "WHOLE",
+    "Sources",
+    "depends_on",
+    "digest",
+    "is_current",
+    "named_rows",
+    "plain",
+    "read_sources",
+    "stamp",
+    "stamp_",
+]
 
 Sources = Mapping[str, str]
 
@@ -33,6 +45,8 @@ ROWS = ("rows", "networks")
 MACHINES = ("machines", "processors")
 PARTS = ("v100", "x86_cpu")
 STAMP = "made"
+# Name of the one row of a file without rows.
+WHOLE = "all"
 
 
 def read_sources(root: Path = CHECKOUT) -> dict[str, str]:
@@ -69,6 +83,12 @@ def digest(module: str, sources: Sources) -> str:
     return whole.hexdigest()[:16]
 
 
+def is_current(row: Mapping[str, Any], sources: Sources) -> bool:
+    """Whether the code of ``sources`` made ``row``; False if unknown."""
+    made = row.get(STAMP)
+    return bool(made) and digest(made["by"], sources) == made["code"]
+
+
 def stamp() -> dict[str, str] | None:
     """The benchmark that this process runs, its digest, and the date; None if it does not run a benchmark."""
     module = getattr(getattr(sys.modules["__main__"], "__spec__", None), "name", "")
@@ -86,8 +106,8 @@ def stamp_(content: dict[str, Any], stored: Mapping[str, Any], made: dict[str, s
 
 
 def named_rows(content: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """The rows of a result file, each with a name; a file without rows is one row with the name "all"."""
-    whole = [("all", content)] if content else []
+    """The rows of a result file, each with a name; a file without rows is one row with the name WHOLE."""
+    whole = [(WHOLE, content)] if content else []
     return [(name, row) for name, row in [*_rows(content)] or whole if isinstance(row, dict)]
 
 

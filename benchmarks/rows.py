@@ -16,6 +16,7 @@ from torch import nn
 from torch.optim.swa_utils import update_bn
 
 from benchmarks.common import environment, processor, read_result, write_result
+from benchmarks.provenance import SOURCES, is_current
 from catro_deploy.data import Subset, open_dataset
 from catro_deploy.data.base import Split
 from catro_deploy.data.pixels import normalise
@@ -163,18 +164,26 @@ def finish_in_own_process(module: str, row: Row, work: Path, flags: Mapping[str,
 
 
 def run_missing(
-    module: str, name: str, rows: Iterable[Row], work: Path, flags: Mapping[str, object], jobs: int = 1
+    module: str,
+    name: str,
+    rows: Iterable[Row],
+    work: Path,
+    flags: Mapping[str, object],
+    jobs: int = 1,
+    *,
+    stale: bool = False,
 ) -> None:
     """Run the ``rows`` that benchmarks/results/``name`` lacks by ``finish_in_own_process``; store each at once.
 
     ``jobs`` run in parallel, for a GPU that one training does not saturate; latencies must not be measured then. A row
-    that fails is reported and skipped.
+    that fails is reported and skipped. With ``stale``, rows that older code made are run again.
     """
     work.mkdir(parents=True, exist_ok=True)
     writing = Lock()
 
     def run(row: Row) -> None:
-        if row.name in read_result(name).get("rows", {}):
+        stored = read_result(name).get("rows", {})
+        if row.name in stored and not (stale and not is_current(stored[row.name], SOURCES)):
             return
         try:
             result = finish_in_own_process(module, row, work, flags)

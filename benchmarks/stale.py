@@ -1,9 +1,10 @@
 """List which stored rows were made by the current code, and which by older code.
 
-    python -m benchmarks.stale [FILE ...] [--all] [--changes]
+    python -m benchmarks.stale [FILE ...] [--cited-by PAGE] [--all] [--changes]
 
 Prints every row that is not current, by result file, and a summary of each file. "unknown": stored before rows had a
-digest of their code (benchmarks/provenance.py). ``--changes`` finds the commit that made each row and prints the
+digest of their code (benchmarks/provenance.py). ``--cited-by README.md`` leaves out rows that no figure of that page
+comes from. ``--changes`` finds the commit that made each row and prints the
 packages, and the number of their modules, that have changed since in more than messages. Exits with 1 if older code
 made any row, else with 0.
 """
@@ -17,8 +18,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from benchmarks.common import RESULTS, table
+from benchmarks.figures import is_cited
 from benchmarks.history import changed_modules, sources_of_row
-from benchmarks.provenance import SOURCES, STAMP, Sources, digest, named_rows
+from benchmarks.provenance import SOURCES, STAMP, Sources, is_current, named_rows
 
 State = Literal["current", "older code", "unknown"]
 STATES: tuple[State, ...] = ("current", "older code", "unknown")
@@ -34,16 +36,23 @@ class Made(NamedTuple):
     changed: str = ""
 
 
-def states(file: str, content: Mapping[str, Any], sources: Sources, *, changes: bool = False) -> list[Made]:
-    """The date and state of each row of a result file; with ``changes``, also what has changed since."""
+def states(
+    file: str, content: Mapping[str, Any], sources: Sources, *, page: str = "", changes: bool = False
+) -> list[Made]:
+    """The date and state of each row of a result file; with ``changes``, also what has changed since.
+
+    With ``page``, only rows that its figures come from.
+    """
     found = []
     for name, row in named_rows(content):
+        if page and not is_cited(page, file, name):
+            continue
         made = row.get(STAMP)
         environment = row.get("environment") or {}
         state: State = "unknown"
         changed = ""
         if made:
-            state = "current" if digest(made["by"], sources) == made["code"] else "older code"
+            state = "current" if is_current(row, sources) else "older code"
             if changes and state == "older code":
                 changed = changes_since(made["by"], made["code"], made["date"], sources)
         found.append(Made(file, name, (made or environment).get("date", ""), state, changed))
@@ -71,12 +80,14 @@ def main() -> int:
     """Print the rows, then the summary."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="*", type=Path, help="default: all of benchmarks/results")
+    parser.add_argument("--cited-by", metavar="PAGE", default="", help="only rows that figures of this page come from")
     parser.add_argument("--all", action="store_true", help="also print current rows")
     parser.add_argument("--changes", action="store_true", help="print what has changed since older code made a row")
     args = parser.parse_args()
     files = args.files or sorted(RESULTS.glob("*.json"))
     contents = {file.name: json.loads(file.read_text()) for file in files}
-    found = [one for name, content in contents.items() for one in states(name, content, SOURCES, changes=args.changes)]
+    chosen = {"page": args.cited_by, "changes": args.changes}
+    found = [one for name, content in contents.items() for one in states(name, content, SOURCES, **chosen)]
     fields = Made._fields if args.changes else Made._fields[:-1]
     shown = [one[: len(fields)] for one in found if args.all or one.state != "current"]
     print(table(fields, shown))

@@ -2,7 +2,7 @@
 
     python -m benchmarks.accuracy.front --gtsrb FOLDER --cifar10 FOLDER --photographs FOLDER --weights FOLDER \\
         --tasks resnet20-gtsrb [--methods ours 'torch-pruning L1'] [--budgets 0.5x] [--trainings none] \\
-        [--seeds 0 1 2] [--all]
+        [--seeds 0 1 2] [--all] [--stale]
     python -m benchmarks.accuracy.front                                     # writes page and pictures, runs nothing
 
 Tasks, pruning methods and training recipes are those of benchmarks/accuracy/reconstruction.py, and rows are made in the
@@ -13,8 +13,8 @@ this. Networks are trained after pruning by a selection of methods (front_select
 given. The weights of MobileNetV2 are made by `catro-deploy train --model torchvision:mobilenet_v2 --data gtsrb
 -o data.size=96 --epochs 5 -o train.augment=signs`, with mean and std of DATASETS.
 
-Completed rows are stored in benchmarks/results/front.json or reconstruction.json and not run again. Writes
-docs/fronts.md and docs/front_*.svg.
+Completed rows are stored in benchmarks/results/front.json or reconstruction.json and not run again, unless --stale is
+given and older code made them. Writes docs/fronts.md and docs/front_*.svg.
 """
 
 import argparse
@@ -31,6 +31,7 @@ from benchmarks.accuracy.front_page import write_page
 from benchmarks.accuracy.front_rows import BUDGETS, RESULT, TASKS, TRAINED, WAYS, rows_of, stored_rows
 from benchmarks.accuracy.front_selection import is_selected
 from benchmarks.accuracy.reconstruction_rows import FASTNAS, Row
+from benchmarks.provenance import SOURCES, is_current
 from benchmarks.rows import run_missing
 from catro_deploy.errors import MissedError
 from catro_deploy.files import write_json, write_text
@@ -46,6 +47,9 @@ def arguments() -> argparse.Namespace:
     for name in reconstruction.FOLDERS:
         parser.add_argument(f"--{name}", type=Path, default=Path("weights" if name == "weights" else "data"))
     parser.add_argument("--all", action="store_true", help="also rows that are not in the default selection")
+    parser.add_argument(
+        "--stale", action="store_true", help="also rows that older code made; needs a --work without their results"
+    )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--only", type=re.compile, default=re.compile(""), help="rows whose names match this pattern")
     parser.add_argument("--work", type=Path, default=Path("runs/front"), help="where the run folders go")
@@ -77,12 +81,12 @@ def main() -> None:
     if args.row:
         run_row(Row(**json.loads(args.row)), args)
         return
-    stored = stored_rows()
+    done = {name for name, row in stored_rows().items() if not args.stale or is_current(row, SOURCES)}
     rows = rows_of(args.tasks, args.methods, args.budgets, args.trainings, args.seeds)
     wanted = [row for row in rows if (args.all or is_selected(row)) and args.only.search(row.name)]
-    missing = [row for row in wanted if row.name not in stored]
+    missing = [row for row in wanted if row.name not in done]
     flags = {name: getattr(args, name) for name in reconstruction.FOLDERS}
-    run_missing(__spec__.name, RESULT, missing, args.work, flags, args.jobs)
+    run_missing(__spec__.name, RESULT, missing, args.work, flags, args.jobs, stale=args.stale)
     print(write_page(stored_rows()))
 
 

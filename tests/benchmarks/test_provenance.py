@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from benchmarks import common, provenance
+from benchmarks import common, figures, provenance
 from benchmarks.provenance import depends_on, digest, named_rows
 from benchmarks.stale import states, summary
 
@@ -70,6 +70,22 @@ def test_a_row_without_a_digest_is_unknown():
     (one,) = states("bench.json", {"rows": [{"environment": {"date": "2026-11-20"}}]}, SOURCES)
     assert one == ("bench.json", "0", "2026-11-20", "unknown", "")
     assert "| bench.json | 0 | 0 | 1 |" in summary([one])
+
+
+def test_only_rows_that_a_page_cites_are_listed():
+    (cited,) = [path for entry in figures.sources()["README.md"] for path in entry.get("means", [])][:1]
+    file, _, rows, _ = cited.split("/")
+    content = {"rows": {rows.replace("*", "0"): {}, "not-cited": {}}}
+    assert [one.row for one in states(file, content, SOURCES, page="README.md")] == [rows.replace("*", "0")]
+    assert states("none.json", content, SOURCES, page="README.md") == []
+    assert not states(file, content, SOURCES, page="docs/none.md")
+
+
+def test_a_row_is_cited_by_machine_and_a_file_without_rows_as_a_whole(monkeypatch):
+    paths = {"values": ["a.json/machines/AMD EPYC/rows/x*/us"], "means": ["b.json/median_s"]}
+    monkeypatch.setattr(figures, "sources", lambda: {"p.md": [paths]})
+    found = [("a.json", "AMD EPYC: x1"), ("a.json", "Cortex: x1"), ("a.json", "AMD EPYC: y"), ("b.json", "all")]
+    assert [figures.is_cited("p.md", *one) for one in found] == [True, False, False, True]
 
 
 def test_rows_are_found_by_machine_in_lists_and_as_whole_files():

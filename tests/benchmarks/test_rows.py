@@ -2,7 +2,7 @@
 
 import json
 
-from benchmarks import common, rows
+from benchmarks import common, provenance, rows
 from benchmarks.accuracy.reconstruction_rows import rows_of
 from catro_deploy.settings import load_settings
 
@@ -28,6 +28,29 @@ def test_other_epochs_than_were_asked_for_are_not_taken(tmp_path, monkeypatch):
     (tmp_path / f"{row.name}.json").write_text(json.dumps({"accuracy": 0.9, "epochs": 10}))
     rows.run_missing(NOWHERE, "found.json", [row], tmp_path, {"epochs": 20})
     assert not (tmp_path / "found.json").exists()
+
+
+def test_rows_that_older_code_made_are_run_again_if_asked(tmp_path, monkeypatch):
+    monkeypatch.setattr(common, "RESULTS", tmp_path)
+    old, current = rows_of("resnet20-cifar10", (0,))[:2]
+    sources = {"benchmarks.one": "x = 1"}
+    monkeypatch.setattr(rows, "SOURCES", sources)
+    made = {"by": "benchmarks.one", "code": provenance.digest("benchmarks.one", sources)}
+    stored = {
+        old.name: {"accuracy": 0.8, "made": made | {"code": "0123456789abcdef"}},
+        current.name: {"accuracy": 0.8, "made": made},
+    }
+    for row in (old, current):
+        (tmp_path / f"{row.name}.json").write_text(json.dumps({"accuracy": 0.9}))
+
+    def accuracies(**options):
+        (tmp_path / "found.json").write_text(json.dumps({"rows": stored}))
+        rows.run_missing(NOWHERE, "found.json", [old, current], tmp_path, {}, **options)
+        found = json.loads((tmp_path / "found.json").read_text())["rows"]
+        return found[old.name]["accuracy"], found[current.name]["accuracy"]
+
+    assert accuracies() == (0.8, 0.8)
+    assert accuracies(stale=True) == (0.9, 0.8)
 
 
 def test_an_original_is_evaluated_once_for_each_task_and_device(tmp_path):
