@@ -86,7 +86,7 @@ def digest(module: str, sources: Sources) -> str:
 def is_current(row: Mapping[str, Any], sources: Sources) -> bool:
     """Whether the code of ``sources`` made ``row``; False if unknown."""
     made = row.get(STAMP)
-    return bool(made) and digest(made["by"], sources) == made["code"]
+    return made is not None and digest(made["by"], sources) == made["code"]
 
 
 def stamp() -> dict[str, str] | None:
