@@ -32,14 +32,19 @@ def open_factory(settings: DataSettings, size: tuple[int, int], channels: int) -
     name, shape = settings.name, (channels, *size)
     with users_code(name, DataError, FORM):
         dataset: Dataset = load_factory(name, DataError)(settings, size, channels)
-        fault = _fault(dataset)
-        labels = {} if fault else {part: np.asarray(getattr(dataset, part).labels) for part in SPLITS}
-        fault = fault or _labels_fault(labels, len(dataset.classes))
-        parts = {} if fault else {part: _checked(name, getattr(dataset, part), labels[part], shape) for part in SPLITS}
-        fault = fault or next(filter(None, (_images_fault(part, split, shape) for part, split in parts.items())), "")
+        _refuse(name, _fault(dataset))
+        labels = {part: np.asarray(getattr(dataset, part).labels) for part in SPLITS}
+        _refuse(name, _labels_fault(labels, len(dataset.classes)))
+        parts = {part: _checked(name, getattr(dataset, part), labels[part], shape) for part in SPLITS}
+        for part, split in parts.items():
+            _refuse(name, _images_fault(part, split, shape))
+    return replace(dataset, train=parts["train"], validation=parts["validation"], test=parts["test"])
+
+
+def _refuse(name: str, fault: str) -> None:
+    """Raise a DataError for the factory ``name`` if there is a ``fault``."""
     if fault:
         raise DataError(f"The factory {name} returned {fault}.", FORM)
-    return replace(dataset, train=parts["train"], validation=parts["validation"], test=parts["test"])
 
 
 class _Checked:
