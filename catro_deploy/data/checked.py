@@ -88,7 +88,7 @@ def _fault(dataset: object) -> str:
 
 def _labels_fault(labels: Mapping[str, NDArray[np.generic]], classes: int) -> str:
     for part, given in labels.items():
-        if given.ndim != 1 or not len(given) or given.dtype.kind != "i":
+        if given.ndim != 1 or not len(given) or given.dtype.kind not in "iu":
             return f"a {part} split whose labels are {given.dtype} of shape {given.shape}, not integers (N,)"
         found = given.astype(np.int64)
         if not is_unlabelled(found) and (found.min() < 0 or found.max() >= classes):

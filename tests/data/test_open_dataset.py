@@ -83,6 +83,10 @@ def lists(settings, size, channels):
     part = Own(lambda indices: torch.zeros(len(indices), channels, *size, dtype=torch.uint8))
     return Dataset("mine", ("cat", "dog"), {}, part, part, part)
 
+def bytes_(settings, size, channels):
+    part = MemorySplit(torch.zeros(3, channels, *size, dtype=torch.uint8), np.array([0, 1, 1], np.uint8))
+    return Dataset("mine", ("cat", "dog"), {}, part, part, part)
+
 def only_first(settings, size, channels):
     part = Own(lambda indices: torch.zeros(1, channels, *size, dtype=torch.uint8))
     return Dataset("mine", ("cat", "dog"), {}, part, part, part)
@@ -151,6 +155,11 @@ def test_labels_of_a_factory_may_be_a_list(factory_module):
     dataset = open_dataset(DataSettings(name=f"{factory_module}:lists"), (4, 6), 1)
     assert Subset(dataset.train, (1,)).indices.tolist() == [1, 2]
     assert dataset.test.images([0, 1]).shape == (2, 1, 4, 6)
+
+
+def test_labels_of_a_factory_may_be_unsigned(factory_module):
+    labels = open_dataset(DataSettings(name=f"{factory_module}:bytes_"), (4, 6), 1).test.labels
+    assert (labels.tolist(), labels.dtype) == ([0, 1, 1], "int64")
 
 
 @pytest.mark.parametrize(("name", "problem"), [("later", r"torch\.float32.*uint8"), ("failing", "KeyError: 1")])
