@@ -1,4 +1,7 @@
-"""Find the image files that can be decoded: each is tried once, and again only if it has changed since."""
+"""Find the image files that can be decoded: each is tried once, and again only if it has changed since.
+
+Outcomes are kept in the user's cache, by path, size and time stamps of the files below the dataset's root.
+"""
 
 import hashlib
 import os
@@ -20,10 +23,13 @@ from catro_deploy.files import replacing, require_regular, text_hash
 from catro_deploy.resources import cache_folder
 from catro_deploy.settings import DataSettings
 
-__all__ = ["intact_files"]
+__all__ = ["intact_files", "require_intact"]
 
 _Source = TypeVar("_Source", bound=ImageSource)
 Keys = NDArray[np.uint64]
+
+NAMED = 5
+"""At most this many files are named in a message."""
 
 
 def intact_files(
@@ -31,23 +37,14 @@ def intact_files(
 ) -> tuple[Sequence[_Source], NDArray[np.int64], list[_Source]]:
     """Return the ``paths`` that can be decoded, their ``labels`` (n,), and the other paths.
 
-    Without ``settings.skip_corrupt``, all paths are returned unchecked. With it, all files are decoded; outcomes are
-    kept in the user's cache, by path, size and time stamps of the files below the dataset's root.
+    Without ``settings.skip_corrupt``, all paths are returned unchecked. With it, all files are decoded.
 
     Raises:
         DataError: no image of a class can be decoded.
     """
     if not settings.skip_corrupt:
         return paths, labels, []
-    root = settings.root
-    keys = np.array([_key(path) for path in paths], np.uint64)
-    intact, corrupt = _read(_outcomes(root))
-    unknown = np.flatnonzero(~np.isin(keys, np.concatenate([intact, corrupt])))
-    fine = np.array(list(in_threads(lambda place: _is_intact(paths[place]), unknown.tolist())), bool)
-    kept = np.isin(keys, intact)
-    kept[unknown] = fine
-    if len(unknown):
-        _write(_outcomes(root), np.union1d(intact, keys[unknown][fine]), np.union1d(corrupt, keys[unknown][~fine]))
+    kept = _decodable(paths, settings.root)
     left, out = np.flatnonzero(kept), np.flatnonzero(~kept)
     for label in np.setdiff1d(labels, labels[left]):
         first = paths[int(np.flatnonzero(labels == label)[0])]
@@ -56,6 +53,50 @@ def intact_files(
             "Replace them, or take the class out.",
         )
     return taken(paths, left), labels[left], list(taken(paths, out))
+
+
+def require_intact(paths: Sequence[ImageSource], root: Path, advance: Callable[[float], None]) -> None:
+    """Check that all ``paths``, of the dataset in ``root``, can be decoded; ``advance`` takes how many have been tried.
+
+    Raises:
+        DataError: some cannot; the message names the first ones.
+    """
+    faults: dict[ImageSource, DataError] = {}
+    for place in np.flatnonzero(~_decodable(paths, root, advance)).tolist():
+        try:
+            decode(
+                paths[place], _Smallest()
+            )  # again: the cache has no reason, and may hold a passing fault of the disk
+        except DataError as error:
+            faults[paths[place]] = error
+    if faults:
+        (_, first), *others = faults.items()
+        more = f"\n{_further([path for path, _ in others])}" if others else ""
+        raise DataError(first.problem + more, first.hint)
+
+
+def _further(paths: Sequence[ImageSource]) -> str:
+    left = f" and {len(paths) - NAMED} more" if len(paths) > NAMED else ""
+    return f"Nor can {', '.join(map(str, paths[:NAMED]))}{left}."
+
+
+def _decodable(
+    paths: Sequence[ImageSource], root: Path, advance: Callable[[float], None] = lambda steps: None
+) -> NDArray[np.bool_]:
+    """Whether each of ``paths`` can be decoded: those whose outcome is not in the cache are tried."""
+    keys = np.array([_key(path) for path in paths], np.uint64)
+    intact, corrupt = _read(_outcomes(root))
+    unknown = np.flatnonzero(~np.isin(keys, np.concatenate([intact, corrupt])))
+    fine = np.empty(len(unknown), bool)
+    advance(len(paths) - len(unknown))
+    for place, outcome in enumerate(in_threads(lambda place: _is_intact(paths[place]), unknown.tolist())):
+        fine[place] = outcome
+        advance(1)
+    kept = np.isin(keys, intact)
+    kept[unknown] = fine
+    if len(unknown):
+        _write(_outcomes(root), np.union1d(intact, keys[unknown][fine]), np.union1d(corrupt, keys[unknown][~fine]))
+    return kept
 
 
 class _Smallest:

@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from catro_deploy.data import intact, open_dataset
+from catro_deploy.data.intact import require_intact
 from catro_deploy.errors import DataError
 from catro_deploy.settings import DataSettings
 from catro_deploy.stages.sizes import announce_size
@@ -117,3 +118,16 @@ def test_unlabelled_images_are_skipped_likewise(root):
     dataset = open_dataset(DataSettings(name="images", root=root, skip_corrupt=True), (8, 8), 3)
     assert names(root, dataset.skipped) == CORRUPT
     assert sum(len(split.labels) for split in (dataset.train, dataset.validation, dataset.test)) == 21
+
+
+def test_a_check_names_all_corrupt_files_and_tries_mended_ones_again(root):
+    paths, tried = sorted(root.glob("train/*/*.jpg")), []
+    named = r"cat/3\.jpg cannot be read: .*\nNor can \S+dog/0\.jpg, \S+dog/9\.jpg\."
+    with pytest.raises(DataError, match=named) as caught:
+        require_intact(paths, root, tried.append)
+    assert "skip_corrupt = true" in caught.value.hint
+    assert sum(tried) == len(paths)
+    for name in CORRUPT:
+        (root / name).write_bytes((root / "train/dog/1.jpg").read_bytes())
+    require_intact(paths, root, tried.append)
+    assert sum(tried) == 2 * len(paths)

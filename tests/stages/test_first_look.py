@@ -1,5 +1,7 @@
 """A first look at networks that are right about every image, and at what can be wrong with their input."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from torch import nn
 
 from catro_deploy.assessment import suspicions
 from catro_deploy.data import Dataset, MemorySplit
+from catro_deploy.errors import DataError
 from catro_deploy.report.images import accuracy_words
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
@@ -86,6 +89,7 @@ def look(tmp_path):
                 "model": {"name": name, "checkpoint": tmp_path / "model.pth"} | sections.pop("model_too", {}),
                 "data": {"name": names.get(data, f"{__name__}:{data}"), "size": 8} | sections.pop("data_too", {}),
                 "prune": {"compute": "cpu"} | sections.pop("prune_too", {}),
+                "finetune": sections.pop("finetune_too", {}),
             }
         )
         progress = Notes()
@@ -183,7 +187,9 @@ def test_the_normalisation_that_fits_is_named(look):
     assert "With mean = [0, 0, 0] and std = [0.003922, 0.003922, 0.003922] it has 100.00% of 30" in wrong.warnings[0]
 
 
-def test_the_size_that_fits_is_named(look, tmp_path):
+@pytest.fixture
+def counted(tmp_path):
+    """A folder with 12 images of each class of PixelNet in each split."""
     for split in ("train", "test", "val"):
         for label, name in enumerate(("few", "many", "most")):
             folder = tmp_path / "files" / split / name
@@ -192,7 +198,11 @@ def test_the_size_that_fits_is_named(look, tmp_path):
             pixels[: 16 * (label + 1)] = 255
             for number in range(12):
                 Image.fromarray(pixels.reshape(8, 8, 3)).save(folder / f"{number}.png")
-    files = {"name": "imagefolder", "root": tmp_path / "files"}
+    return tmp_path / "files"
+
+
+def test_the_size_that_fits_is_named(look, counted):
+    files = {"name": "imagefolder", "root": counted}
     plain = {"mean": [0, 0, 0], "std": [1, 1, 1]}
     found, notes = look(PixelNet(3), data_too=files, model_too=plain)
     assert (notes[0], found.accuracy, found.warnings) == ("images 8x8", 1.0, ())
@@ -200,6 +210,25 @@ def test_the_size_that_fits_is_named(look, tmp_path):
     assert notes[0] == "images 8x8 -> 4x4 (shrunk)"
     assert "With [data] size = 8 it has 100.00% of 36 of them right." in found.warnings[0]
     assert "Images are resized: 8x8 -> 4x4 (shrunk)" in found.warnings[1]
+
+
+@pytest.mark.parametrize(
+    ("split", "settings", "found"),
+    [
+        ("test", {}, True),
+        ("test", {"prune_too": {"classes": ["few", "many"]}}, False),
+        ("train", {}, True),
+        ("train", {"finetune_too": {"epochs": 0}}, False),
+        ("train", {"data_too": {"skip_corrupt": True}}, False),
+    ],
+)
+def test_a_corrupt_file_that_the_run_will_need_is_found_at_once(look, counted, split, settings, found):
+    broken = counted / split / "most" / "3.png"
+    broken.write_bytes(broken.read_bytes()[:50])
+    data = {"name": "imagefolder", "root": counted} | settings.pop("data_too", {})
+    expected = pytest.raises(DataError, match=rf"{split}/most/3\.png cannot be read") if found else nullcontext()
+    with expected:
+        look(PixelNet(3), data_too=data, model_too={"mean": [0, 0, 0], "std": [1, 1, 1]}, **settings)
 
 
 def test_without_labels_how_sure_it_is_and_of_what_is_shown(look):
