@@ -41,6 +41,7 @@ DECODER_ERRORS = (
 
 POOLED_IMAGES = 32  # fewer are decoded faster than threads start
 MAX_THREADS = 8
+BLOCK = 10_000  # each item submitted to the threads takes about 1 KiB
 
 
 class Framing(Protocol):
@@ -102,7 +103,8 @@ def in_threads(function: Callable[[_In], _Out], items: Sequence[_In]) -> Iterato
         yield from map(function, items)
         return
     with ThreadPoolExecutor(threads) as pool:
-        yield from pool.map(function, items)
+        for begin in range(0, len(items), BLOCK):
+            yield from pool.map(function, items[begin : begin + BLOCK])
 
 
 def _eight_bit(image: Image.Image) -> Image.Image:
