@@ -12,9 +12,9 @@ from catro_deploy.graph.cut.surgery import apply_keeps_
 from catro_deploy.graph.fx.depth import drop_branches
 from catro_deploy.graph.resizing import resizing
 from catro_deploy.models import build_model
-from catro_deploy.models.checkpoint import load_checkpoint
 from catro_deploy.models.modes import default_modes
 from catro_deploy.models.plain import copied, unwrapped, write_out_weights_
+from catro_deploy.models.saved import restore_network_
 from catro_deploy.records import Keep, Plan
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
@@ -46,7 +46,8 @@ def load(
         UsageError: ``run`` is not a path.
         SettingsError: ``weights`` names no network.
         RunFolderError: the plan or the weights are missing.
-        ModelError: the model's code differs from the plan's, or neither the plan nor ``model`` can build the network.
+        ModelError: the model's code differs from the plan's, the network gives other logits than when it was saved, or
+            neither the plan nor ``model`` can build it.
         CheckpointError: the weights are not those of the plan.
     """
     folder = run if isinstance(run, RunFolder) else RunFolder(as_path(run, "run"))
@@ -57,8 +58,8 @@ def load(
         apply_keeps_(network, {} if _has_whole_head(plan) else {plan.head: Keep(out=plan.class_indices)})
     else:
         network = _cut(network, plan, plan.keeps)
-    load_checkpoint(network, path)
-    return network.eval()
+    restore_network_(network.eval(), plan.input_shape, path)
+    return network
 
 
 def _weights_file(folder: RunFolder, weights: str) -> Path:

@@ -15,6 +15,7 @@ import torch
 import catro_deploy
 from catro_deploy.files import file_hash
 from catro_deploy.models.checkpoint import save_weights
+from catro_deploy.models.saved import save_network
 from catro_deploy.pruning import finding
 from catro_deploy.records import Finetune
 from catro_deploy.runs.folder import RunFolder
@@ -216,11 +217,11 @@ def test_a_killed_fine_tuning_resumes_from_its_last_epoch(unbroken, tmp_path):
 def test_loaded_from_the_run_folder_it_computes_the_same_to_the_bit_as_in_memory(tiny, monkeypatch):
     in_memory = []
 
-    def remember(network, path, metadata):
+    def remember(network, input_shape, path, plan):
         in_memory.append(network)
-        save_weights(network, path, metadata)
+        save_network(network, input_shape, path, plan)
 
-    monkeypatch.setattr(finetune_stage, "save_weights", remember)
+    monkeypatch.setattr(finetune_stage, "save_network", remember)
     assert command("prune", "--run", "mine").exit_code == 0
     assert command("finetune", "--run", "mine").exit_code == 0
     images = torch.randn(4, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(0))

@@ -18,8 +18,8 @@ from catro_deploy.errors import CatroWarning, RunFolderError, SettingsError
 from catro_deploy.files import as_path, text_hash
 from catro_deploy.graph.onnx.export import export_onnx, plan_metadata
 from catro_deploy.graph.onnx.interface import Interface, write_interface
-from catro_deploy.models.checkpoint import save_weights
 from catro_deploy.models.modes import default_modes, evaluated
+from catro_deploy.models.saved import save_network
 from catro_deploy.progress import Progress, Silent
 from catro_deploy.records import Agreement, History, Plan
 from catro_deploy.records.files import record_text
@@ -238,8 +238,8 @@ class PrunedModel:
         """
         run = RunFolder(as_path(folder, "folder"))
         _require_own(run)
-        save_weights(self.original, run.original_weights)
-        save_weights(self.model, run.weights)
+        save_network(self.original, self.plan.input_shape, run.original_weights)
+        save_network(self.model, self.plan.input_shape, run.weights)
         save_plan(self.plan, run.plan)
         return run.path
 
@@ -254,7 +254,7 @@ class PrunedModel:
         Raises:
             UsageError: ``folder`` is not a path.
             RunFolderError: the plan or the weights are missing.
-            ModelError: the model's code is not that of the plan, or it is not known how to build the network.
+            ModelError: the network cannot be built, or gives other logits than when it was saved.
             CheckpointError: the weights do not match the plan.
         """
         run = RunFolder(as_path(folder, "folder"))

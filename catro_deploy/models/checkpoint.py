@@ -14,6 +14,7 @@ from torch import nn
 
 from catro_deploy.errors import CheckpointError, RunFolderError
 from catro_deploy.files import require_regular, write_bytes
+from catro_deploy.models.constants import PREFIX, constants_of, restore_constants_
 from catro_deploy.records import Trained
 from catro_deploy.records.files import record_of
 
@@ -41,6 +42,8 @@ COUNTS = ("total_ops", "total_params")
 
 def load_checkpoint(model: nn.Module, path: Path) -> None:
     """Load the weights of ``path`` into ``model``, without auxiliary heads and counts that it does not have.
+
+    Of a file that ``save_weights`` wrote, tensors outside the state dict are loaded, too.
 
     Raises:
         CheckpointError: as ``read_weights``, or the tensors are not finite, or do not match the model; mismatches are
@@ -78,6 +81,7 @@ def load_checkpoint(model: nn.Module, path: Path) -> None:
         )
     own.update(weights)  # its metadata has the format versions of the modules; files do not
     model.load_state_dict(own)
+    restore_constants_(model, path)
 
 
 def read_weights(path: Path, own: Mapping[str, object]) -> dict[str, torch.Tensor]:
@@ -94,7 +98,8 @@ def read_weights(path: Path, own: Mapping[str, object]) -> dict[str, torch.Tenso
         raise _not_weights(path, content, place, own)
     weights: dict[str, torch.Tensor] = dict(content)
     prefix = _prefix(path, weights, own)
-    return {key.removeprefix(prefix): value for key, value in weights.items() if key.startswith(prefix)}
+    mine = (key for key in weights if key.startswith(prefix) and not key.startswith(PREFIX))
+    return {key.removeprefix(prefix): weights[key] for key in mine}
 
 
 def networks_in(path: Path, own: Mapping[str, object]) -> tuple[str, list[str]]:
@@ -134,8 +139,9 @@ def training_record(path: Path) -> Trained | None:
 
 
 def save_weights(model: nn.Module, path: Path, metadata: Mapping[str, str] | None = None) -> None:
-    """Write the model's weights and buffers to ``path`` as safetensors, atomically."""
-    tensors = {key: value.detach().cpu().contiguous().clone() for key, value in model.state_dict().items()}
+    """Write the model's state dict and the tensors outside it to ``path`` as safetensors, atomically."""
+    held = {**model.state_dict(), **constants_of(model)}
+    tensors = {key: value.detach().cpu().contiguous().clone() for key, value in held.items()}
     write_bytes(path, save(tensors, dict(metadata or {})))
 
 

@@ -10,7 +10,7 @@ from catro_deploy import networks
 from catro_deploy.assessment.keeping import choose
 from catro_deploy.data.base import Split, Subset, is_unlabelled
 from catro_deploy.files import file_hash
-from catro_deploy.models.checkpoint import save_weights
+from catro_deploy.models.saved import save_network
 from catro_deploy.progress import Progress
 from catro_deploy.records import Choice, Finetune, Plan
 from catro_deploy.report.finetuning import kept_words
@@ -73,8 +73,7 @@ def finetune(settings: Settings, run: RunFolder, progress: Progress, held_out: H
         network = networks.load(run, weights="pruned")
         history = replace(history, validation_accuracy=history.baseline_validation_accuracy)
         progress.note(kept_words(choice))
-    # One entry only: safetensors writes several in random order, and equal weights must give equal files.
-    save_weights(network, run.weights, {"plan": file_hash(run.plan)})
+    save_network(network, plan.input_shape, run.weights, file_hash(run.plan))
     record = Finetune(
         **vars(history),
         original_validation_accuracy=_original_accuracy(settings, run, plan, validation),

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from catro_deploy.data.base import is_unlabelled
 from catro_deploy.errors import MissedError, NumericsError
 from catro_deploy.files import file_hash
-from catro_deploy.models.checkpoint import save_weights
+from catro_deploy.models.saved import save_network
 from catro_deploy.progress import Progress
 from catro_deploy.records import Plan, Speedup, TriedVariant, Variant
 from catro_deploy.records.variants import INPUT_SIZE, STEPS, TARGET
@@ -253,7 +253,8 @@ class Halving:
         short = settings.model_copy(update={"finetune": settings.finetune.model_copy(update=training)})
         with folder.lock():
             if not folder.original_weights.is_file():
-                save_weights(open_original(settings).model, folder.original_weights)
+                original = open_original(settings)
+                save_network(original.model, original.input_shape, folder.original_weights)
             try:
                 finetune(short, folder, self._progress, self._held_out)
                 tried = judged(tried, folder, "finetuned", settings, self._held_out)

@@ -11,7 +11,7 @@ from catro_deploy.errors import DataError
 from catro_deploy.files import write_bytes
 from catro_deploy.graph.coupling.trace import trace
 from catro_deploy.graph.fx.features import Labelled
-from catro_deploy.models.checkpoint import save_weights
+from catro_deploy.models.saved import save_network
 from catro_deploy.progress import Progress
 from catro_deploy.pruning.classifier import prune_classifier, scoring_batch_size
 from catro_deploy.pruning.cutting import Cut, Pruned, cut_classifier
@@ -124,14 +124,14 @@ def unlabelled_batches(split: Split, count: int, batch_size: int, seed: int) -> 
 
 def _take_over(original: Original, trial: RunFolder, run: RunFolder) -> Plan:
     plan = load_plan(trial)
-    save_weights(original.model, run.original_weights)
+    save_network(original.model, original.input_shape, run.original_weights)
     write_bytes(run.pruned_weights, trial.pruned_weights.read_bytes())
     save_plan(plan, run.plan)
     return plan
 
 
 def _write(original: Original, pruned: Pruned, run: RunFolder) -> Plan:
-    save_weights(original.model, run.original_weights)
-    save_weights(pruned.model, run.pruned_weights)
+    save_network(original.model, original.input_shape, run.original_weights)
+    save_network(pruned.model, original.input_shape, run.pruned_weights)
     save_plan(pruned.plan, run.plan)
     return pruned.plan

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 import catro_deploy
@@ -54,6 +55,58 @@ def test_without_a_factory_it_says_what_is_missing(pruned, tmp_path):
     with pytest.raises(ModelError, match=r"plan\.json") as caught:
         catro_deploy.load(folder)
     assert "model=" in caught.value.hint
+
+
+class Projected(TinyNet):
+    """Its logits depend on random numbers that are not in the state dict."""
+
+    def __init__(self, classes):
+        super().__init__(classes)
+        self.register_buffer("gain", torch.rand(12, 1, 1) + 0.5, persistent=False)
+        self.projection = torch.rand(classes, classes)
+
+    def forward(self, x):
+        x = torch.relu(self.bn1(self.conv1(x)) * self.gain)
+        x = torch.relu(self.bn2(self.conv2(x)))
+        return self.fc(torch.relu(x + self.bn3(self.conv3(x))).mean((2, 3))) @ self.projection
+
+
+def test_tensors_outside_the_state_dict_come_back(tmp_path, images):
+    pruned = catro_deploy.prune(Projected(3), loader(), **QUICK)
+    again = PrunedModel.load(pruned.save(tmp_path / "saved"), model=Projected)
+    assert again.model.conv1.out_channels == len(again.model.gain) < 12
+    with torch.inference_mode():
+        assert torch.equal(again.model(images), pruned.model(images))
+        assert torch.equal(again.original(images), pruned.original(images))
+
+
+class Shuffled(TinyNet):
+    """Its logits depend on random numbers that are no tensors."""
+
+    def __init__(self, classes):
+        super().__init__(classes)
+        self.order = torch.randperm(classes).tolist()
+
+    def forward(self, x):
+        return super().forward(x)[:, self.order]
+
+
+def test_a_network_that_is_rebuilt_with_other_logits_is_refused(tmp_path):
+    torch.manual_seed(0)
+    model = Shuffled(3)
+    folder = catro_deploy.prune(model, loader(), **QUICK).save(tmp_path / "saved")
+    catro_deploy.load(folder, model=model)
+    other = Shuffled(3)
+    other.order = model.order[1:] + model.order[:1]
+    with pytest.raises(ModelError, match="Shuffled gives other logits than when it was saved"):
+        catro_deploy.load(folder, model=other)
+
+
+def test_a_folder_of_an_earlier_version_is_loaded(pruned, tmp_path):
+    folder = RunFolder(pruned.save(tmp_path / "saved"))
+    for network, path in ((pruned.model, folder.weights), (pruned.original, folder.original_weights)):
+        save_file(network.state_dict(), path)
+    assert same(PrunedModel.load(folder.path, model=TinyNet).model, pruned.model)
 
 
 class Narrow(TinyNet):

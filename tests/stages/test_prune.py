@@ -12,6 +12,7 @@ from catro_deploy.graph.coupling.trace import list_layers
 from catro_deploy.graph.cut.surgery import masked
 from catro_deploy.models import build_model
 from catro_deploy.models.checkpoint import load_checkpoint, save_weights
+from catro_deploy.models.saved import save_network
 from catro_deploy.progress import Silent
 from catro_deploy.pruning import classifier
 from catro_deploy.records import Keep
@@ -119,11 +120,11 @@ def test_the_pruned_network_computes_what_the_masked_one_does(settings, run, cla
 def test_reloaded_it_is_the_network_that_was_in_memory(settings, run, monkeypatch):
     in_memory = {}
 
-    def remember(network, path):
+    def remember(network, input_shape, path):
         in_memory[path] = copy.deepcopy(network).eval()
-        save_weights(network, path)
+        save_network(network, input_shape, path)
 
-    monkeypatch.setattr(prune_stage, "save_weights", remember)
+    monkeypatch.setattr(prune_stage, "save_network", remember)
     prune(settings(classes=["stripes"]), run, Silent())
     images = torch.randn(16, *SHAPE, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
