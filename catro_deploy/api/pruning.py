@@ -26,6 +26,7 @@ from catro_deploy.settings import Settings, load_settings
 from catro_deploy.settings.labels import require_pruning_without_labels
 from catro_deploy.targets import load_target
 from catro_deploy.transports.reach import require_latency
+from catro_deploy.transports.sides import require_power, require_sides
 
 __all__ = ["prune"]
 
@@ -164,7 +165,9 @@ def _samples(opened: Opened, original: Classifier, settings: Settings) -> list[L
 
 
 def _require_reachable(settings: Settings) -> None:
-    """Check early that the budget is valid, and that its unit is available for the target."""
+    """Check early that the budget is valid, and that its unit is available for every target."""
     target = load_target(settings.prune.target)
+    require_sides(settings)
     if any(budget.is_timed for budget in settings.prune.budgets):
         require_latency(target, settings.prune.device)
+    require_power(settings)

@@ -1,7 +1,6 @@
 """What must hold before stages start, so that a wrong setting is reported at once and not after minutes."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from catro_deploy.agent.jobs import FactsJob
 from catro_deploy.calibration import load_int8_recipe, load_latency_protocol, load_profile_protocol
@@ -15,9 +14,9 @@ from catro_deploy.stages.outside import counts_latency
 from catro_deploy.stages.table import BENCH, PRUNE, VERIFY, Stage
 from catro_deploy.targets import Target, load_target
 from catro_deploy.transports import device_of, is_carried, require_cache, run_job
-from catro_deploy.transports.reach import compared_runtimes, no_power, reachable, require_latency
+from catro_deploy.transports.reach import compared_runtimes, reachable, require_latency
 from catro_deploy.transports.registry import HERE
-from catro_deploy.transports.sides import require_sides, sides_of
+from catro_deploy.transports.sides import require_power, require_sides, sides_of
 
 __all__ = ["Devices", "check_before_writing", "check_settings"]
 
@@ -50,8 +49,7 @@ def check_settings(settings: Settings) -> None:
             "Leave --precision out, or add such a device: catro-deploy device add",
         )
     _check_measuring(settings)
-    if settings.prune.max_energy is not None:
-        _require_power(settings)
+    require_power(settings)
 
 
 def check_before_writing(settings: Settings, names: Sequence[str]) -> None:
@@ -111,14 +109,6 @@ def _check_measuring(settings: Settings) -> None:
     load_int8_recipe(settings.quantize.recipe)
     load_latency_protocol(settings.bench.protocol)
     load_profile_protocol(settings.profile.protocol)
-
-
-def _require_power(settings: Settings) -> None:
-    for side in sides_of(settings):
-        if not reachable(side.target, side.device) or is_carried(side.device):
-            continue
-        if not run_job(side.device, FactsJob(side.target.runtime), Path(), ()).reports_power:
-            raise no_power(side.name)
 
 
 def _require_searchable(settings: Settings, target: Target) -> None:

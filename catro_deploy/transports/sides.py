@@ -6,14 +6,17 @@ that everything that works on one target works on each.
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
+from catro_deploy.agent.jobs import FactsJob
 from catro_deploy.errors import SettingsError, TargetError
 from catro_deploy.settings import TARGETS_OWN, Settings
 from catro_deploy.targets import Target, load_target
-from catro_deploy.transports.reach import reachable, require_reachable
+from catro_deploy.transports import is_carried, run_job
+from catro_deploy.transports.reach import no_power, reachable, require_reachable
 from catro_deploy.transports.registry import HERE, find_device, load_devices
 
-__all__ = ["Side", "known_target", "require_sides", "sides_of", "takes_ir"]
+__all__ = ["Side", "known_target", "require_power", "require_sides", "sides_of", "takes_ir"]
 
 # NAME, NAME:PRECISION, NAME@DEVICE or NAME:PRECISION@DEVICE; a name may be a path.
 ENTRY = re.compile(r"(?P<target>[^@]+?)(?::(?P<precision>fp32|fp16|int8))?(?:@(?P<device>[^@]+))?")
@@ -89,6 +92,20 @@ def require_sides(settings: Settings) -> None:
     sides = sides_of(settings)
     for side in sides if len(sides) > 1 else ():
         require_reachable(side.target, side.device, "One network for several targets, which is measured on each,")
+
+
+def require_power(settings: Settings) -> None:
+    """Check that every device reports its power, if energy is limited.
+
+    Raises:
+        As ``sides_of``, and TargetError: a device does not report it.
+        DeviceError, RuntimeMissingError, FaultError: a device cannot be used.
+    """
+    for side in sides_of(settings) if settings.prune.max_energy is not None else ():
+        if not reachable(side.target, side.device) or is_carried(side.device):
+            continue
+        if not run_job(side.device, FactsJob(side.target.runtime), Path(), ()).reports_power:
+            raise no_power(side.name)
 
 
 def _side(entry: str, settings: Settings) -> Side:

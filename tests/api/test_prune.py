@@ -184,6 +184,15 @@ def test_latency_that_can_neither_be_measured_nor_estimated_is_refused_at_once(t
 
 
 @pytest.mark.parametrize(
+    ("options", "said"),
+    [({"max_energy": "3mJ"}, "does not report power"), ({"also": ["jetson-orin"]}, "cannot run on jetson-orin")],
+)
+def test_what_cannot_be_measured_is_refused_before_images_are_read(options, said):
+    with pytest.raises(TargetError, match=said):
+        catro_deploy.prune(lively(), [], **QUICK | options)
+
+
+@pytest.mark.parametrize(
     ("options", "error", "said"),
     [
         ({"budget": "half"}, BudgetError, "'half'"),

@@ -29,6 +29,7 @@ from catro_deploy.settings import load_settings
 from catro_deploy.stages import applicable, preconditions
 from catro_deploy.stages.preconditions import check_settings
 from catro_deploy.stages.table import BUILD, QUANTIZE, RUNTIMES, SEARCH, VARIANTS
+from catro_deploy.transports import sides
 from catro_deploy.transports.registry import HERE, Device, add_device
 from tests.notes import Notes
 from tests.pipeline.driving import ALL, go, settings_with
@@ -264,12 +265,12 @@ def test_wrong_target_and_budget_are_found_before_anything_runs():
 
 def test_a_budget_of_energy_on_a_device_without_sensors_is_found_before_anything_runs(monkeypatch):
     asked = load_settings(None, {"prune": {"max_energy": "3mJ"}})
-    found = preconditions.run_job(HERE, FactsJob("onnxruntime"), Path(), ())
-    monkeypatch.setattr(preconditions, "run_job", lambda *arguments: replace(found, reports_power=False))
+    found = sides.run_job(HERE, FactsJob("onnxruntime"), Path(), ())
+    monkeypatch.setattr(sides, "run_job", lambda *arguments: replace(found, reports_power=False))
     with pytest.raises(TargetError, match="x86-cpu: the device does not report power"):
         check_settings(asked)
     check_settings(load_settings(None, {}))
-    monkeypatch.setattr(preconditions, "run_job", lambda *arguments: replace(found, reports_power=True))
+    monkeypatch.setattr(sides, "run_job", lambda *arguments: replace(found, reports_power=True))
     check_settings(asked)
 
 
