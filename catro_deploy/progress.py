@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-__all__ = ["Progress", "Silent", "Task"]
+from catro_deploy.errors import SettingsError
+
+__all__ = ["Progress", "Silent", "Task", "progress_or_silent"]
 
 
 class Task(Protocol):
@@ -17,6 +19,7 @@ class Task(Protocol):
         """Replace the text next to the bar, once per epoch or layer: without a terminal it becomes a line."""
 
 
+@runtime_checkable
 class Progress(Protocol):
     """What stages report to."""
 
@@ -43,3 +46,19 @@ class Silent:
 
     def note(self, text: str) -> None:
         """Print nothing."""
+
+
+def progress_or_silent(given: object) -> Progress:
+    """The caller's ``given`` progress; None: a silent one.
+
+    Raises:
+        SettingsError: it is no Progress.
+    """
+    if given is None:
+        return Silent()
+    if not isinstance(given, Progress):
+        raise SettingsError(
+            f"progress = {given!r} has no methods task and note.",
+            "Leave it out, or give an object with the methods of catro_deploy.progress.Progress.",
+        )
+    return given

@@ -20,7 +20,7 @@ from catro_deploy.graph.onnx.export import export_onnx, plan_metadata
 from catro_deploy.graph.onnx.interface import Interface, write_interface
 from catro_deploy.models.modes import default_modes, evaluated
 from catro_deploy.models.saved import save_network
-from catro_deploy.progress import Progress, Silent
+from catro_deploy.progress import Progress, progress_or_silent
 from catro_deploy.records import Agreement, History, Plan
 from catro_deploy.records.files import record_text
 from catro_deploy.report.finetuning import kept_words
@@ -104,10 +104,11 @@ class PrunedModel:
             NumericsError: training diverged.
             FaultError: the GPU's memory is too small.
         """
+        reporter = progress_or_silent(progress)
         _require_effect(options)
         settings = load_settings(None, {"finetune": options}, given_as="keywords").finetune
         with restored_on_failure(self.model) as before:
-            return self._trained(before, loader, validation, settings, progress)
+            return self._trained(before, loader, validation, settings, reporter)
 
     def _trained(
         self,
@@ -115,13 +116,13 @@ class PrunedModel:
         loader: Loader,
         validation: Loader | None,
         settings: FinetuneSettings,
-        progress: Progress | None,
+        progress: Progress,
     ) -> History:
         """Train ``model`` in place; it gets the weights of ``before`` if training made it worse."""
         wanted, shape = WantedClasses(self.plan.model_classes, self.plan.class_indices), self.plan.input_shape
         teacher = copy.deepcopy(self.original) if settings.epochs else None
         job = LoaderJob(self.model, loader, validation, wanted, self.plan, settings, teacher)
-        history = fit_loader(job, progress or Silent())
+        history = fit_loader(job, progress)
         if settings.epochs and (frozen := frozen_words(self.model)):
             warnings.warn(frozen, CatroWarning, stacklevel=4)
         if validation is None or not history.epochs:
@@ -132,7 +133,7 @@ class PrunedModel:
             return history
         if choice.harmful:
             warnings.warn(kept_words(choice), CatroWarning, stacklevel=4)
-        elif progress:
+        else:
             progress.note(kept_words(choice))
         return replace(history, validation_accuracy=history.baseline_validation_accuracy)
 

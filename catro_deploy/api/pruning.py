@@ -16,10 +16,10 @@ from catro_deploy.api.options import PruneOptions
 from catro_deploy.api.pruned import PrunedModel
 from catro_deploy.data.classes import resolve_classes
 from catro_deploy.data.loader import Loader, Opened, WantedClasses, class_samples, image_samples, open_loader
-from catro_deploy.errors import CatroWarning, SettingsError
+from catro_deploy.errors import BudgetError, CatroWarning, SettingsError
 from catro_deploy.graph.fx.features import Labelled
 from catro_deploy.models.modes import default_modes
-from catro_deploy.progress import Progress, Silent
+from catro_deploy.progress import Progress, progress_or_silent
 from catro_deploy.pruning.classifier import prune_classifier, scoring_batch_size
 from catro_deploy.pruning.cutting import Classifier, with_classes
 from catro_deploy.settings import Settings, load_settings
@@ -97,7 +97,8 @@ def prune(
         NumericsError: a feature map is not finite, or a layer's channels are dead.
         FaultError: the pruned network does not compute what the masked original computes.
     """
-    named = _named(classes)
+    reporter, named = progress_or_silent(progress), _named(classes)
+    _require_budget(budget)
     chosen = {**options, "target": str(target), "budget": budget, "classes": named}
     bench = {"threads": threads, "batch": batch}
     given: dict[str, dict[str, Any]] = {"prune": chosen, "bench": bench, "profile": {"protocol": profile}}
@@ -109,12 +110,21 @@ def prune(
     whole = classifier_of(model, opened.images, class_names, mean, std, name)
     original = with_classes(whole, resolve_classes(whole.classes, {}, named), opened.images)
     samples = _samples(opened, original, settings)
-    reporter = progress or Silent()
     look = first_look(original, samples, validation, settings, reporter, labelled=opened.labelled)
     for warning in look.warnings:
         warnings.warn(warning, CatroWarning, stacklevel=3)
     pruned = prune_classifier(original, samples, settings, reporter, labelled=opened.labelled)
     return PrunedModel(pruned.model, original.model, replace(pruned.plan, first_look=look))
+
+
+def _require_budget(budget: object) -> None:
+    """Check that there is a budget: the settings read None as the default.
+
+    Raises:
+        BudgetError: there is none.
+    """
+    if budget is None:
+        raise BudgetError("budget = None is no budget.", 'Name one, such as "0.5x", "400us" or "50%flops".')
 
 
 def _named(classes: Iterable[int | str] | None) -> list[int | str]:

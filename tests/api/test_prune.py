@@ -196,6 +196,8 @@ def test_what_cannot_be_measured_is_refused_before_images_are_read(options, said
     ("options", "error", "said"),
     [
         ({"budget": "half"}, BudgetError, "'half'"),
+        ({"budget": None}, BudgetError, "None is no budget"),
+        ({"progress": 5}, SettingsError, "progress = 5 has no methods task and note"),
         ({"budget": "1%flops"}, BudgetError, r"\b1%flops\b.*\b5\.59%flops"),
         ({"target": "toaster"}, TargetError, "toaster"),
         ({"samples": 3}, SettingsError, r"prune\.samples\b"),

@@ -134,6 +134,7 @@ def test_frozen_layers_stay_and_are_named(pruned):
     ("options", "error", "said"),
     [
         ({"epoch": 3}, SettingsError, r"finetune\.epoch\b.*\bepochs\b"),
+        ({"progress": True}, SettingsError, "progress = True has no methods task and note"),
         ({"randaugment": 9}, SettingsError, r"\brandaugment\b.*\bloader\b"),
         ({"batch_size": 8, "crop_scale": 0.5}, SettingsError, r"\bbatch_size or crop_scale\b.*\bloader\b"),
         ({"validation": iter(loader("validation"))}, DataError, r"validation loader is a .*Iter.*only once"),
