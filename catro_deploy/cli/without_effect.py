@@ -40,6 +40,19 @@ def _quantises(settings: "Settings") -> bool:
     return settings.quantize.precision in ("int8", "auto")
 
 
+def _downloads(settings: "Settings") -> bool:
+    """Whether the dataset can be downloaded, or is the user's own, which may read the setting."""
+    return settings.data.name == "gtsrb" or ":" in settings.data.name
+
+
+def _profiles(settings: "Settings") -> bool:
+    return settings.prune.is_timed and "cpu" in _sides(settings, "kind")
+
+
+def _computes_on_cpu(settings: "Settings") -> bool:
+    return bool(settings.bench.runtimes) or not _runtimes(settings) <= WITHOUT_THREADS
+
+
 def _builds_engines(settings: "Settings") -> bool:
     return any("tensorrt" in runtime for runtime in _runtimes(settings))
 
@@ -59,8 +72,17 @@ def _sides(settings: "Settings", key: str) -> set[str]:
     return {getattr(side.target, key) for side in sides_of(settings)}
 
 
+# Runtimes that use no threads of the CPU. Others that bench compares may do so.
+WITHOUT_THREADS = {"tensorrt", "openvino-gpu", "openvino-npu"}
 TARGETS = "name a target with TensorRT: catro-deploy targets list"
 RULES = (
+    _Rule(
+        "data",
+        {"download": False},
+        _downloads,
+        "is for gtsrb, and another dataset is used",
+        "add --data gtsrb.",
+    ),
     _Rule(
         "search",
         {"knobs": None, "minutes": None},
@@ -96,6 +118,20 @@ RULES = (
         _runs_engines,
         "is for TensorRT, and no target runs networks in it",
         TARGETS,
+    ),
+    _Rule(
+        "bench",
+        {"threads": None},
+        _computes_on_cpu,
+        "is for runtimes on the CPU, and no target has one",
+        "name a target on a CPU: catro-deploy targets list",
+    ),
+    _Rule(
+        "profile",
+        {"protocol": None},
+        _profiles,
+        "is for latency budgets on CPUs, and none is given",
+        "name one, such as --budget 0.5x.",
     ),
 )
 

@@ -29,6 +29,8 @@ __all__ = [
 ]
 
 CONFIG = Path(WORK_FILE)
+# Sections of flags that pruning alone can judge; those of later stages may be combined with flags of these.
+NOT_LATER = ("data", "bench", "profile")
 
 
 def own_settings(config: Path | None, flags: Flags) -> "Settings":
@@ -74,8 +76,8 @@ def start_run(
     if whole:
         settings = pipeline.with_search(settings)
     check_settings(settings)
+    require_effect(flags, [settings], None if whole else NOT_LATER)
     if whole:
-        require_effect(flags, [settings])
         pipeline.ensure_checkpoint(settings, progress)
     settings = _with_size(settings)
     run = RunFolder(folder or RUNS / pipeline.run_folder_name(settings))

@@ -23,6 +23,9 @@ ON_GPU = ("--target", "x86-gpu", "--budget", "50%flops")
         (("--dla", "0"), "--dla is for TensorRT", "name a target with TensorRT"),
         (("--rebuilds", "1"), "--rebuilds is for TensorRT", "name a target with TensorRT"),
         (("--transfers",), "--transfers is for TensorRT", "name a target with TensorRT"),
+        (("--download", "--data", "signs"), "--download is for gtsrb", "add --data gtsrb."),
+        (("--profile", "quick"), "--profile is for latency budgets on CPUs", "name one, such as --budget 0.5x."),
+        (("--threads", "2", *ON_GPU), "--threads is for runtimes on the CPU", "name a target on a CPU"),
         (("--cuda-graph", "--target", "arm-cpu"), "--cuda-graph is for TensorRT", "name a target with TensorRT"),
     ],
 )
@@ -41,6 +44,10 @@ def test_a_flag_without_effect_is_refused_before_anything_runs(catro, folder, gi
         ("--qat-epochs", "0", "--rebuilds", "0", "--no-transfers", "--no-cuda-graph"),
         ("--budget", "0.5x", "--search", "--search-minutes", "3", "--knobs", "depth"),
         ("--budget", "0.5x", "--search", "--qat-epochs", "3"),  # whose variants differ in precision, too
+        ("--budget", "0.5x", "--profile", "quick", "--threads", "2", "--download", "--data", "gtsrb"),
+        ("--download", "--data", "package.module:factory"),
+        (*ON_GPU, "--target", "x86-cpu", "--threads", "2"),
+        (*ON_GPU, "--runtimes", "onnxruntime-cuda", "--threads", "2"),
         (*ON_GPU, "--level", "5", "--dla", "0", "--transfers", "--recipe", "standard"),
     ],
 )
@@ -61,6 +68,13 @@ def test_a_command_that_continues_refuses_its_own_flags(catro):
         refused = catro(name, "--run", "here", *given)
         assert refused.exit_code == 2
         assert f"{given[-2] if len(given) > 1 else given[0]} is for " in refused.stderr
+
+
+def test_pruning_alone_refuses_what_no_later_command_can_use(catro):
+    for given in (("--profile", "quick"), ("--download", "--data", "signs"), ("--threads", "2", *ON_GPU)):
+        refused = catro("prune", "--budget", "50%flops", *given)
+        assert refused.exit_code == 2
+        assert f"{given[0]} is for " in refused.stderr
 
 
 def test_a_sweep_refuses_what_has_an_effect_in_no_cell(catro):
