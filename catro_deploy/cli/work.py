@@ -207,12 +207,12 @@ def settings_to_continue(
         )
     if config:
         pruned = {section: getattr(settings, section) for section in ("model", "data", "prune", "profile")}
-        settings = _as_stage(stage, own_settings(config, flags)).model_copy(update=pruned)
+        settings = _as_stage(stage, own_settings(config, flags), flags).model_copy(update=pruned)
         require_effect(flags, [settings], (stage,))
         return settings, run
-    settings = _as_stage(stage, settings)
+    settings = _as_stage(stage, settings, flags)
     require_effect(flags, [settings], (stage,))
-    own = _as_stage(stage, own_settings(None, flags)) if CONFIG.is_file() else settings
+    own = _as_stage(stage, own_settings(None, flags), flags) if CONFIG.is_file() else settings
     if getattr(own, stage, None) != getattr(settings, stage, None):
         make_progress().note(
             f"settings are those of {run.settings}; to use [{stage}] of {CONFIG} instead: --config {CONFIG}"
@@ -220,12 +220,17 @@ def settings_to_continue(
     return settings, run
 
 
-def _as_stage(stage: str, settings: "Settings") -> "Settings":
-    """``settings`` as the command ``stage`` uses them: without a precision, ``quantize`` tries all."""
+def _as_stage(stage: str, settings: "Settings", flags: Flags) -> "Settings":
+    """``settings`` as the command ``stage`` uses them: ``quantize`` tries all precisions if ``flags`` name none."""
     from catro_deploy.settings import AUTO, TARGETS_OWN
+    from catro_deploy.targets import load_target
 
     if stage != "quantize" or settings.quantize.precision != TARGETS_OWN:
         return settings
+    if flags.get("quantize", {}).get("precision") == TARGETS_OWN:
+        own = load_target(settings.prune.target).precision
+        problem = f"quantize tries precisions, and --precision target requests none: the target's own is {own}."
+        raise SettingsError(problem, f"Name it: --precision {own}; or leave --precision out to try all.")
     return settings.model_copy(update={"quantize": settings.quantize.model_copy(update={"precision": AUTO})})
 
 

@@ -203,6 +203,16 @@ def test_what_to_ship_is_printed_last(catro, the_run, commands):
         assert line.startswith(expected.format(run=run))
 
 
+def test_quantize_refuses_a_request_for_no_precision(catro, folder):
+    assert catro("prune", "--run", "here").exit_code == 0
+    before = (folder / "here" / "run.toml").read_text()
+    for given in (("--precision", "target"), ("-o", "quantize.precision=target")):
+        refused = catro("quantize", "--run", "here", *given)
+        assert refused.exit_code == 2
+        assert "Name it: --precision fp32; or leave --precision out to try all." in " ".join(refused.stderr.split())
+    assert (folder / "here" / "run.toml").read_text() == before
+
+
 def test_what_to_ship_is_printed_after_quantize_and_not_by_export_before_it(catro):
     catro("run", "--precision", "auto")
     assert "ship: " not in (exported := catro("export", "--opset", "19")).stdout
