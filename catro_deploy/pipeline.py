@@ -275,9 +275,11 @@ def ensure_checkpoint(settings: Settings, progress: Progress) -> None:
 
     Raises:
         DataError: there is no such class to keep; nothing is trained then.
+        SettingsError: a variant is requested by its number; without a checkpoint none have been compared.
     """
     if settings.train is None or settings.model.checkpoint.is_file():
         return
+    require_best_taken(settings)
     if settings.prune.classes:
         from catro_deploy.stages.images import require_classes  # imports torch
 

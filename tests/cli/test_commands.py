@@ -159,6 +159,16 @@ def test_run_trains_a_missing_baseline_if_settings_say_how(catro, folder):
     assert (folder / "model.pth").read_text() == "trained 4 epochs"
 
 
+def test_no_baseline_is_trained_for_a_variant_that_no_search_has_numbered(catro, folder):
+    (folder / "model.pth").unlink()
+    with (folder / "catro.toml").open("a") as file:
+        file.write("[train]\nepochs = 4\n")
+    refused = catro("run", "--budget", "0.5x", "--search", "--take", "2")
+    assert refused.exit_code == 2
+    assert "There is no variant 2 yet" in refused.stderr
+    assert not (folder / "model.pth").exists()
+
+
 def test_train_makes_the_checkpoint_that_is_asked_for(catro, folder):
     assert catro("train", "--epochs", "2", "--checkpoint", "new.pth").exit_code == 0
     assert (folder / "new.pth").read_text() == "trained 2 epochs"
