@@ -286,7 +286,7 @@ def show_report(report: Report, run: RunFolder) -> Shown:
 
 def show_ship(shipped: Shipped, run: RunFolder) -> Shown:
     """What to ship, with its input and outputs."""
-    return [f"{name}: {text}" for name, text in shipping_words(shipped, str(run.shipped.parent))]
+    return [f"{name}: {text}" for name, text in shipping_words(shipped, str(run.shipped.parent), isolate=False)]
 
 
 def _accuracy(report: Report) -> tuple[str, str, str, str]:

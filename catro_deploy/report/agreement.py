@@ -7,7 +7,7 @@ from catro_deploy.records import Decision, Metric, Quantize, Search, Verify
 from catro_deploy.records.figures import AgreementFigures
 from catro_deploy.report import svg
 from catro_deploy.report.tables import Table
-from catro_deploy.report.wording import count, nats, percent
+from catro_deploy.report.wording import count, isolated, nats, percent
 from catro_deploy.units import counted
 
 __all__ = [
@@ -64,7 +64,7 @@ def agreement_chart(agreement: AgreementFigures) -> str:
     parts = svg.grid(axis, "%")
     for number, one in enumerate(shown):
         place = axis.place(one.share * 100)
-        hint = f"{one.name}: {percent(one.share)} of {counted(one.images, 'image')}"
+        hint = f"{isolated(one.name)}: {percent(one.share)} of {counted(one.images, 'image')}"
         drawn = [
             svg.name(one.name, "start"),
             svg.line(place, 0, 100, 0, "link"),
@@ -73,7 +73,7 @@ def agreement_chart(agreement: AgreementFigures) -> str:
         ]
         parts.append(svg.row(number, drawn))
     worst = min(classes, key=lambda one: float(one.share))
-    least = f"Least agreement: {worst.name}, {percent(worst.share)} of {counted(worst.images, 'image')}."
+    least = f"Least agreement: {isolated(worst.name)}, {percent(worst.share)} of {counted(worst.images, 'image')}."
     some = "" if len(shown) == len(classes) else f"The {len(shown)} of {count(len(classes))} classes that agree least. "
     caption = (
         f"{some}The share of test images for which the pruned network predicts the same class as the original, by "

@@ -7,7 +7,7 @@ from catro_deploy.records import Finetune
 from catro_deploy.records.figures import ClassFigures, GroupFigures, Histogram, Latency, Pair
 from catro_deploy.report import svg
 from catro_deploy.report.finetuning import finetuning_words
-from catro_deploy.report.wording import count, minus, ms, one_image_words, percent, points, typeset
+from catro_deploy.report.wording import count, isolated, minus, ms, one_image_words, percent, points, typeset
 from catro_deploy.units import counted
 
 __all__ = ["accuracy_chart", "finetune_chart", "latency_chart", "widths_chart"]
@@ -70,7 +70,7 @@ def accuracy_chart(classes: Sequence[ClassFigures]) -> str:
         before, after = (axis.place(share * 100) for share in (entry.original, entry.pruned))
         change = _change(entry) * 100
         both = f"{percent(entry.original)} → {percent(entry.pruned)}"
-        hint = f"{entry.name}: {both} of {counted(entry.images, 'image')}"
+        hint = f"{isolated(entry.name)}: {both} of {counted(entry.images, 'image')}"
         drawn = [
             svg.name(entry.name, "start"),
             svg.line(before, 0, after, 0, "link"),
@@ -81,7 +81,8 @@ def accuracy_chart(classes: Sequence[ClassFigures]) -> str:
         parts.append(svg.row(number, drawn))
     worst = min(classes, key=_change)
     loss = -_change(worst) * 100
-    lost = f"Largest loss: {worst.name}, {minus(points(-loss))} points." if loss > 0 else "No class lost accuracy."
+    name = isolated(worst.name)
+    lost = f"Largest loss: {name}, {minus(points(-loss))} points." if loss > 0 else "No class lost accuracy."
     few = min(classes, key=lambda entry: int(entry.images))
     which = f"The {len(shown)} of {count(len(classes))} classes with the lowest change. "
     some = which if len(shown) < len(classes) else ""

@@ -14,6 +14,7 @@ from catro_deploy.report.recovery import recovery_chart, recovery_title
 from catro_deploy.report.rendering import render
 from catro_deploy.report.tables import Table, pruning_settings_table, records_table
 from catro_deploy.report.variants_chart import variants_chart
+from catro_deploy.report.wording import isolated
 
 __all__ = ["to_html"]
 
@@ -50,7 +51,7 @@ def class_words(report: Report) -> str:
     if len(classes) == known:
         return f"all {known} classes"
     more = f" and {len(classes) - CLASSES_SHOWN} more" if len(classes) > CLASSES_SHOWN else ""
-    return f"{len(classes)} of {known} classes: {', '.join(classes[:CLASSES_SHOWN])}{more}"
+    return f"{len(classes)} of {known} classes: {', '.join(map(isolated, classes[:CLASSES_SHOWN]))}{more}"
 
 
 def record_tables(report: Report) -> list[tuple[str, Table]]:

@@ -1,6 +1,7 @@
 """Numbers and names formatted for readers: units and rounding."""
 
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ __all__ = [
     "distinguished",
     "duration",
     "flatten",
+    "isolated",
     "label",
     "large",
     "loss_words",
@@ -151,6 +153,12 @@ def distinguished(number: float, asked: float, unit: str) -> str:
     while decimals < 8 and number != asked and float(f"{number:.{decimals}f}") == float(f"{asked:.{decimals}f}"):
         decimals += 1
     return f"{number:,.{decimals}f}{unit}" if unit == "x" else f"{number:,.{decimals}f} {unit}"
+
+
+def isolated(name: str) -> str:
+    """``name`` between Unicode isolates if it is written from right to left, so that text around it keeps its order."""
+    leftwards = any(unicodedata.bidirectional(character) in ("R", "AL") for character in name)
+    return f"\u2068{name}\u2069" if leftwards else name
 
 
 def shorten(text: str, length: int, *, keep: str = "start") -> str:

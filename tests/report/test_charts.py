@@ -21,6 +21,11 @@ def test_of_very_many_classes_those_with_the_lowest_change_are_drawn(count, draw
     assert "The smallest class has 10 images" in words  # of all
 
 
+def test_the_loss_follows_a_name_from_right_to_left():
+    chart = Page(accuracy_chart([ClassFigures("קף", 10, 0.9, 0.6), ClassFigures("stop", 10, 0.9, 0.9)]))
+    assert "Largest loss: \u2068קף\u2069, −30.00 points." in "".join(chart.texts)
+
+
 @pytest.mark.parametrize(
     ("p99_ms", "slower", "words"),
     [

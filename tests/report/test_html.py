@@ -38,6 +38,14 @@ def test_class_names_are_shown_as_text_everywhere():
     assert any(CLASSES[1] in text for text in Page(html).texts)
 
 
+def test_class_names_from_right_to_left_stay_in_their_order():
+    names = ("קף", "stop")
+    html = page(make_plan(classes=names), make_verify(classes=names))
+
+    assert "2 of 43 classes: \u2068קף\u2069, stop." in html
+    assert '<th scope="row" dir="auto">קף</th>' in html
+
+
 def test_names_from_outside_cannot_become_markup():
     evil = '"><script>x</script>'
     plan = make_plan(model=evil, target=evil, settings={"classes": [evil], evil: evil})

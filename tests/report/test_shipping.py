@@ -17,6 +17,12 @@ def test_file_input_and_outputs_in_three_lines():
     }
 
 
+def test_names_from_right_to_left_keep_their_index_in_a_report():
+    shipped = make_shipped(classes=("קף", "stop"))
+    assert dict(shipping_words(shipped))["outputs"] == "0 \u2068קף\u2069, 1 stop"
+    assert dict(shipping_words(shipped, isolate=False))["outputs"] == "0 קף, 1 stop"
+
+
 def test_many_classes_are_cut():
     words = dict(shipping_words(make_shipped(classes=tuple(f"c{place}" for place in range(1000)))))["outputs"]
     assert words.endswith(", 49 c49 and 950 more, see model.json")

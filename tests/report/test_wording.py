@@ -20,6 +20,12 @@ def test_points_never_round_to_nothing(number, text):
     assert wording.points(number) == text
 
 
+def test_only_names_from_right_to_left_are_isolated():
+    assert wording.isolated("stop (30)") == "stop (30)"
+    assert wording.isolated("עצור") == "\u2068עצור\u2069"
+    assert wording.isolated("30 كم") == "\u206830 كم\u2069"
+
+
 @pytest.mark.parametrize(("loss", "text"), [(1.0, "1 point"), (0.5, "0.5 points"), (2.0, "2 points")])
 def test_one_point_is_singular(loss, text):
     assert wording.loss_words(loss) == text
