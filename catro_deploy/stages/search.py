@@ -26,7 +26,7 @@ from catro_deploy.stages.finetune import finetune
 from catro_deploy.stages.held_out import HeldOut, held_out_of, logits_of
 from catro_deploy.stages.prune import prune
 from catro_deploy.stages.trials import shortened, trial_folder
-from catro_deploy.stages.verdict import TUNING
+from catro_deploy.stages.verdict import tuning_advice
 from catro_deploy.statistics.agreement import agreement_of, gains_and_losses
 from catro_deploy.statistics.divergence import scaled_kl_nats
 from catro_deploy.statistics.intervals import paired_difference
@@ -82,10 +82,11 @@ def search(settings: Settings, run: RunFolder, progress: Progress) -> Search:
     tried: list[FrontPoint] = []
     found = halve(attempt)
     if found is None:
+        advice = tuning_advice(settings.finetune.epochs)
         raise MissedError(
             f"None of the budgets {', '.join(point.budget for point in tried)} keeps the {METRICS[basis.metric]} on "
             f"validation images within {loss_words(allowed)} after a short fine-tuning.",
-            f"{resolution_warning(len(basis.expected), allowed)} {TUNING} Or name a budget (--budget 0.9x).".strip(),
+            f"{resolution_warning(len(basis.expected), allowed)} {advice} Or name a budget (--budget 0.9x).".strip(),
         )
     record = Search(
         **vars(basis.record) | {"largest_kl_nats": limits.largest_kl_nats},

@@ -17,15 +17,17 @@ from catro_deploy.statistics.agreement import (
 )
 from catro_deploy.statistics.intervals import paired_difference
 
-__all__ = ["TUNING", "compare", "compare_with_original", "verdict_on"]
+__all__ = ["compare", "compare_with_original", "tuning_advice", "verdict_on"]
 
 Floats = NDArray[np.float32]
 
-TUNING = (
-    "Allow more (--max-drop), or change how it is fine-tuned: a lower --learning-rate, another "
-    "--batch-size, more --epochs."
-)
-"""Advice where too much accuracy was lost."""
+
+def tuning_advice(epochs: int, *, in_integers: bool = False) -> str:
+    """Advice where too much accuracy was lost after ``epochs`` of fine-tuning; ``in_integers``: int8 is served."""
+    changed = "change how it is fine-tuned: a lower --learning-rate, another --batch-size, more --epochs"
+    trained = changed if epochs else "fine-tune the network (--epochs)"
+    floating = ", or serve it in floating point (--precision fp32)" if in_integers else ""
+    return f"Allow more (--max-drop), or {trained}{floating}."
 
 
 def compare(by_torch: Floats, by_runtime: Floats, labels: NDArray[np.int64], names: Sequence[str]) -> Accuracy:
@@ -87,14 +89,18 @@ def verdict_on(
     if original.runtime is not None and pruned.runtime is not None:
         drop = lost = round(100 * (original.runtime - pruned.runtime), 9)
     if max_drop is not None and lost > max_drop:
-        problems.append(_too_much(lost, max_drop, agreement.accuracy_change_ci95, by_accuracy=drop is not None))
+        cause = "Pruning and int8" if "pruned" in in_integers else "Pruning"
+        too_much = _too_much_accuracy(cause, lost, max_drop, agreement.accuracy_change_ci95)
+        problems.append(too_much if drop is not None else _too_few_alike(lost, max_drop))
     return Verdict(original, pruned, drop, agreement, tuple(problems))
 
 
-def _too_much(lost: float, max_drop: float, change: tuple[float, float] | None, *, by_accuracy: bool) -> str:
-    if by_accuracy:
-        interval = f" (95% CI {-change[1]:.2f} to {-change[0]:.2f})" if change else ""
-        return f"Pruning cost {lost:.2f} points of accuracy{interval}; verify.max_drop allows {max_drop:g}."
+def _too_much_accuracy(cause: str, lost: float, max_drop: float, change: tuple[float, float] | None) -> str:
+    interval = f" (95% CI {-change[1]:.2f} to {-change[0]:.2f})" if change else ""
+    return f"{cause} cost {lost:.2f} points of accuracy{interval}; verify.max_drop allows {max_drop:g}."
+
+
+def _too_few_alike(lost: float, max_drop: float) -> str:
     return (
         f"The pruned network gives {lost:.2f}% of the images another class than the original does; verify.max_drop, "
         f"which limits their share if images have no labels, allows {max_drop:g}%."

@@ -33,7 +33,7 @@ from catro_deploy.stages.logits import (
 )
 from catro_deploy.stages.recovery import Intermediates
 from catro_deploy.stages.served import served_models, served_precisions
-from catro_deploy.stages.verdict import TUNING, compare, compare_with_original, verdict_on
+from catro_deploy.stages.verdict import compare, compare_with_original, tuning_advice, verdict_on
 from catro_deploy.statistics.agreement import largest_finite
 from catro_deploy.targets import Precision, Target, load_target
 from catro_deploy.transports import device_of
@@ -102,8 +102,10 @@ def verify(settings: Settings, run: RunFolder, progress: Progress) -> Verify:
     save(record, run)
     if not record.passed:
         allowed = settings.verify.max_drop
-        tuning = f" {TUNING}" if allowed is not None and record.lost_points > allowed else ""
-        raise MissedError("\n".join(record.problems), f"All figures are in {run.verify}.{tuning}")
+        hint = f"All figures are in {run.verify}."
+        if allowed is not None and record.lost_points > allowed:
+            hint += f" {tuning_advice(settings.finetune.epochs, in_integers=precisions['pruned'] == 'int8')}"
+        raise MissedError("\n".join(record.problems), hint)
     return record
 
 

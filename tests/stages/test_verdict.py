@@ -3,7 +3,7 @@ import pytest
 
 from catro_deploy.records import Accuracy, ClassAgreement, PrunedAgreement
 from catro_deploy.report.wording import points
-from catro_deploy.stages.verdict import compare, compare_with_original, verdict_on
+from catro_deploy.stages.verdict import compare, compare_with_original, tuning_advice, verdict_on
 
 SAME = PrunedAgreement(1.0, 0.0)
 
@@ -55,6 +55,24 @@ def test_the_loss_is_rounded_alike_in_the_problem_and_the_record():
     verdict = verdict_on(Accuracy(0.9225, 0.9225, 1.0, 0, ()), Accuracy(0.88875, 0.88875, 1.0, 0, ()), SAME, 1e-3, 1.0)
     assert verdict.problems == ("Pruning cost 3.38 points of accuracy; verify.max_drop allows 1.",)
     assert points(-verdict.accuracy_drop_points) == "-3.38"
+
+
+def test_a_loss_of_an_int8_network_is_not_put_down_to_pruning_alone():
+    original, pruned = Accuracy(0.92, 0.92, 1.0, 0, ()), Accuracy(0.92, 0.9, 1.0, 0.5, ())
+    verdict = verdict_on(original, pruned, SAME, 1e-3, 1.0, ["pruned"])
+    assert verdict.problems == ("Pruning and int8 cost 2.00 points of accuracy; verify.max_drop allows 1.",)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "in_integers", "words"),
+    [
+        (0, False, "Allow more (--max-drop), or fine-tune the network (--epochs)."),
+        (0, True, "or fine-tune the network (--epochs), or serve it in floating point (--precision fp32)."),
+        (3, False, "another --batch-size, more --epochs."),
+    ],
+)
+def test_advice_fits_what_was_done(epochs, in_integers, words):
+    assert tuning_advice(epochs, in_integers=in_integers).endswith(words)
 
 
 def test_without_labels_there_is_no_accuracy_to_compare():
