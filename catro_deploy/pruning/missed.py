@@ -92,12 +92,15 @@ def best_of(
         if budget.percentile == 50 and budget.use == "latency" and nearest.measured.devices[0].sustained_us is None:
             raise _too_slow(attempts, nearest, problem, first, solver)
     axis = axes[nearest.binding]
+    several = len(problem.settings.budgets) > 1
+    missed = f"budgets {_all(problem)} were not met" if several else f"budget {_all(problem)} was not met"
+    binds, of_it = (f": {axis.name} binds", " of it") if len(axes) > 1 else ("", "")
     raise MissedError(
-        f"The budgets {_all(problem)} were not met in {_rounds(attempts)}: {axis.name} binds. The nearest network "
-        f"uses {nearest.most_used:.1%} of what is allowed of it (measured)"
+        f"The {missed} in {_rounds(attempts)}{binds}. The nearest network uses {nearest.most_used:.1%} of what is "
+        f"allowed{of_it} (measured)"
         f"{_others(nearest, axes)}.{_delays(nearest) if nearest.is_delayed else ''}",
         f"Measure on a quiet machine, or allow more of it ({_flag(axis.name, problem)})."
-        if nearest.is_delayed
+        if nearest.is_disturbed
         else allow(f"Allow more of it ({_flag(axis.name, problem)})", problem),
     )
 

@@ -42,6 +42,7 @@ class Bench:
     warm: float | None = None
     mj_per_us: float | None = None
     size_factor: float = 1.0
+    disturbed: bool = False
     asked: list[dict[str, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -75,6 +76,7 @@ class Bench:
                 tuple([original] * 98 + [original * self.tail + delay_us] * 2),
             ),
             sustained_us=None if self.warm is None else us * self.warm,
+            disturbed=self.disturbed,
             energy_mj=None if self.mj_per_us is None else (us * self.mj_per_us, original * self.mj_per_us),
         )
 
@@ -190,6 +192,13 @@ def test_where_delays_alone_exceed_the_budget_no_network_is_cut_for_it():
         bench.decide()
     assert "quiet machine" in caught.value.hint
     assert len(bench.asked) == 2  # the second confirms the first
+
+
+def test_a_percentile_missed_on_a_disturbed_machine_asks_for_a_quiet_one():
+    bench = Bench({"budget": "1us@p99"}, disturbed=True)
+    with pytest.raises(MissedError, match=r"^The budget 1us@p99 was not met in \d rounds\. The nearest") as caught:
+        bench.decide()
+    assert "quiet machine" in caught.value.hint
 
 
 def test_latency_that_does_not_hold_when_warm_counts_as_it_is_then():
