@@ -1,6 +1,6 @@
 """Charts of every report, each an HTML figure made from plain records; those of latency are in latency_charts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 
 from catro_deploy.records import Finetune
@@ -20,7 +20,7 @@ def latency_chart(histogram: Histogram, latencies: tuple[Latency, Latency]) -> s
     height, gap = 84.0, 34.0
     bottom = 2 * (height + gap)
     parts = [*svg.grid(axis), svg.text(100, "100%", "ms", "tick end", dy=34)]
-    unseen = []
+    unseen: dict[str, list[str]] = {}
     both = (("original", histogram.original), ("pruned", histogram.pruned))
     for row, ((name, counts), latency) in enumerate(zip(both, latencies, strict=True)):
         base = (row + 1) * (height + gap)
@@ -32,7 +32,7 @@ def latency_chart(histogram: Histogram, latencies: tuple[Latency, Latency]) -> s
             place = axis.place(time)
             if time <= high:
                 parts.append(svg.line(place, base - height - 4, place, base, f"mark {mark}"))
-        unseen += [f"{mark} of the {name}" for mark, time in marks.items() if time > high]
+        unseen[name] = [mark for mark, time in marks.items() if time > high]
     caption = (
         "Time of one call against the share of calls, each network scaled to its own peak. Marks: p50 solid, p90 "
         f"dashed, p99 dotted. The axis starts at {'0' if low == 0 else f'{ms(low)} ms, not at 0'}"
@@ -42,12 +42,19 @@ def latency_chart(histogram: Histogram, latencies: tuple[Latency, Latency]) -> s
     return svg.figure("Distribution of latency", description, parts, f"height:{bottom:g}px", "full", caption)
 
 
-def _beyond(calls: Pair, marks: Sequence[str]) -> str:
-    """The calls and marks that are not drawn, since they are beyond the end of the axis; empty if there are none."""
+def _beyond(calls: Pair, marks: Mapping[str, Sequence[str]]) -> str:
+    """The calls and marks that are not drawn, since they are beyond the end of the axis; empty if there are none.
+
+    ``marks`` has those of each network.
+    """
     slower = calls.original + calls.pruned
     if not slower:
         return ""
-    also = f", and so {'is' if len(marks) == 1 else 'are'} {' and '.join(marks)}" if marks else ""
+    named = [f"{' and '.join(some)} of the {network}" for network, some in marks.items() if some]
+    if len(named) == 2 and marks["original"] == marks["pruned"]:
+        named = [f"{' and '.join(marks['original'])} of both"]
+    verb = "is" if sum(map(len, marks.values())) == 1 else "are"
+    also = f", and so {verb} {' and '.join(named)}" if named else ""
     return f"; {counted(slower, 'slower call is', 'slower calls are')} beyond its end{also}"
 
 

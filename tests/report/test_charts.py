@@ -32,7 +32,9 @@ def test_the_loss_follows_a_name_from_right_to_left():
         ((0.9, 0.6), 0, "The axis starts at 0."),
         ((0.9, 0.6), 1, "; 1 slower call is beyond its end."),
         ((1.7, 0.6), 4, "; 4 slower calls are beyond its end, and so is p99 of the original."),
-        ((1.7, 1.2), 40, "; 40 slower calls are beyond its end, and so are p99 of the original and p99 of the pruned."),
+        ((1.7, 1.2), 40, "; 40 slower calls are beyond its end, and so are p99 of both."),
+        ((2.0, 0.6), 50, "; 50 slower calls are beyond its end, and so are p90 and p99 of the original."),
+        ((2.0, 2.0), 99, "; 99 slower calls are beyond its end, and so are p90 and p99 of both."),
     ],
 )
 def test_marks_beyond_the_axis_are_named_and_not_drawn(p99_ms, slower, words):
@@ -42,7 +44,7 @@ def test_marks_beyond_the_axis_are_named_and_not_drawn(p99_ms, slower, words):
     chart = Page(latency_chart(histogram, (times[0], times[1])))
 
     assert words in "".join(chart.texts)
-    assert len(chart.styled("line", "mark")) == 6 - sum(ms > 1 for ms in p99_ms)
+    assert len(chart.styled("line", "mark")) == sum(ms <= 1 for one in times for ms in (one.p50, one.p90, one.p99))
 
 
 def test_the_caption_of_a_discarded_training_says_everything_once():
