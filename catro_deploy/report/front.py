@@ -36,12 +36,18 @@ def front_words(search: Search) -> str:
     else:
         original = f"and not an accuracy, since {search.metric_reason}"
     metric = METRICS[search.metric]
+    tried = f"pruned, measured and fine-tuned for {counted(search.epochs, 'epoch')} only"
+    then = (
+        f"The network of the budget kept, {search.budget}, was then fine-tuned in full: the rest of this report is "
+        "about it"
+    )
+    if not search.epochs:
+        tried = "pruned and measured, without fine-tuning"
+        then = f"The rest of this report is about the network of the budget kept, {search.budget}"
     return (
         f"{counted(len(search.front), 'budget was', 'budgets were')} tried for the smallest latency that loses "
-        f"at most {loss_words(search.max_drop)} of {metric}. Each was pruned, measured and fine-tuned for "
-        f"{counted(search.epochs, 'epoch')} only; its {metric} is on validation images, which are held out from the "
-        f"training set, {original}. The test images were not used.{divergence_words(search)} The network of the budget "
-        f"kept, {search.budget}, was then fine-tuned in full: the rest of this report is about it."
+        f"at most {loss_words(search.max_drop)} of {metric}. Each was {tried}; its "
+        f"{metric} is on validation images, which are held out from the training set, {original}. The test images were not used.{divergence_words(search)} {then}."
     )
 
 
@@ -99,8 +105,9 @@ def front_chart(search: Search) -> str:
         hint = f"{one.budget}: measured {ratio:.3f}x, {points(-drop)} points"
         parts.append(_point(one, across.place(ratio), height(drop), search, hint))
     unmet = [one.budget for one in search.front if one.speedup is None]
+    trained = "after a short fine-tuning" if search.epochs else "without fine-tuning"
     caption = (
-        f"Points of {METRICS[search.metric]} lost on validation images, after a short fine-tuning, over latency "
+        f"Points of {METRICS[search.metric]} lost on validation images, {trained}, over latency "
         "as a share of the original's, measured. Both axes are zoomed: latency runs from "
         f"{across.format(across.low)}x to 1x."
         + (f" Not drawn, since no network meets it: {escape(', '.join(unmet))}." if unmet else "")

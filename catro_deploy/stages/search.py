@@ -83,9 +83,10 @@ def search(settings: Settings, run: RunFolder, progress: Progress) -> Search:
     found = halve(attempt)
     if found is None:
         advice = tuning_advice(settings.finetune.epochs)
+        trained = "after a short fine-tuning" if settings.finetune.epochs else "without fine-tuning"
         raise MissedError(
             f"None of the budgets {', '.join(point.budget for point in tried)} keeps the {METRICS[basis.metric]} on "
-            f"validation images within {loss_words(allowed)} after a short fine-tuning.",
+            f"validation images within {loss_words(allowed)} {trained}.",
             f"{resolution_warning(len(basis.expected), allowed)} {advice} Or name a budget (--budget 0.9x).".strip(),
         )
     record = Search(

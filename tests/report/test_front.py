@@ -66,6 +66,14 @@ def test_the_words_say_on_which_images_and_after_how_long():
     assert "test images were not used" in words
 
 
+def test_budgets_tried_without_fine_tuning_are_not_called_fine_tuned():
+    search = make_search(epochs=0)
+    words = front_words(search)
+    assert "Each was pruned and measured, without fine-tuning; its accuracy is on validation images" in words
+    assert words.endswith(f"The rest of this report is about the network of the budget kept, {search.budget}.")
+    assert "on validation images, without fine-tuning, over latency" in "".join(Page(front_chart(search)).texts)
+
+
 def test_the_picture_sets_points_against_latency():
     chart = Page(front_chart(make_search()))
     # The latency axis runs from 0.2 to 1: 0.24 is at 5%, the original at the end.
