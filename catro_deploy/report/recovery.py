@@ -16,7 +16,7 @@ def recovery_line(recovery: Recovery) -> str:
     ``accuracy on 800 test images: original 92.60%, after the cut 11.60%, reconstructed 85.40%, fine-tuned 91.10%``
     """
     steps = ", ".join(f"{name} {percent(share)}" for name, share in _steps(recovery))
-    end = "" if recovery.finetuned is not None else ", not fine-tuned"
+    end = "" if recovery.finetuned is not None else ", without fine-tuning"
     return f"{METRICS[recovery.metric]} on {counted(recovery.images, 'test image')}: {steps}{end}"
 
 
@@ -31,7 +31,7 @@ def recovery_words(recovery: Recovery) -> str:
     if recovery.reconstructed is not None:
         steps += " Reconstruction solves the layers again, without labels."
     if recovery.finetuned is None:
-        steps += " The network was not fine-tuned."
+        steps += " The network served is the one without fine-tuning."
     what = _heading(recovery)
     return f"{what} on {counted(recovery.images, 'test image')}, the same at each step, in PyTorch and float32. {steps}"
 

@@ -21,7 +21,7 @@ def report_of(**changes):
     ("changes", "expected"),
     [
         ({}, "original 99.44%, after the cut 11.59%, reconstructed 92.75%, fine-tuned 99.12%"),
-        (UNTRAINED, "original 99.44%, after the cut 11.59%, reconstructed 92.75%, not fine-tuned"),
+        (UNTRAINED, "original 99.44%, after the cut 11.59%, reconstructed 92.75%, without fine-tuning"),
         (PLAIN, "original 99.44%, after the cut 11.59%, fine-tuned 99.12%"),
     ],
     ids=["all", "no training", "no reconstruction"],
@@ -57,7 +57,7 @@ def test_without_labels_the_steps_are_of_agreement():
 
 
 def test_a_run_without_training_says_so_once_more():
-    assert recovery_words(make_recovery(**UNTRAINED)).endswith("The network was not fine-tuned.")
+    assert recovery_words(make_recovery(**UNTRAINED)).endswith("The network served is the one without fine-tuning.")
     assert "fine-tuned" not in recovery_words(make_recovery())
 
 
