@@ -104,6 +104,11 @@ def test_a_prediction_above_a_budget_that_is_met_is_explained():
     assert explained in to_markdown(make_report(make_timed_plan("0.5x", latency=above), bench=make_bench(2.5, 2.0, 3)))
 
 
+def test_sentences_on_a_page_have_micro_signs():
+    html = page(make_timed_plan("0.5x", latency=make_latency(original_us=900.0, predicted_us=516.0)))
+    assert "900 µs in the plan" in section(html, "Budget")
+
+
 def test_times_of_layers_have_the_same_digits_in_chart_and_table():
     html = page(make_timed_plan(latency=make_latency(by_layer={"conv": (183.4, 3.84), "fc": (12.34, 0.987)})))
 
