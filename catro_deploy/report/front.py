@@ -47,7 +47,8 @@ def front_words(search: Search) -> str:
     return (
         f"{counted(len(search.front), 'budget was', 'budgets were')} tried for the smallest latency that loses "
         f"at most {loss_words(search.max_drop)} of {metric}. Each was {tried}; its "
-        f"{metric} is on validation images, which are held out from the training set, {original}. The test images were not used.{divergence_words(search)} {then}."
+        f"{metric} is on validation images, which are held out from the training set, {original}. The test images were "
+        f"not used.{divergence_words(search)} {then}."
     )
 
 
