@@ -6,7 +6,7 @@ from catro_deploy.records.report import Report
 from catro_deploy.report.budgets import budget_figures, share_words
 from catro_deploy.report.tables import Table
 from catro_deploy.report.verdict import OUTCOMES
-from catro_deploy.report.wording import duration, percent, ratios
+from catro_deploy.report.wording import duration, percent
 
 __all__ = ["device_figures", "devices_table"]
 
@@ -49,7 +49,7 @@ def devices_table(report: Report) -> Table | None:
         ("Original, median", *(duration(one.original_us) for one in devices)),
         ("Pruned, median", *(duration(one.pruned_us) for one in devices)),
         ("Of the original", *(f"{one.speedup.ratio:.3f}x" for one in devices)),
-        ("95% CI", *(" to ".join(ratios(*one.speedup.ratio_ci95)) for one in devices)),
+        ("95% CI", *(" to ".join(f"{bound:.3f}x" for bound in one.speedup.ratio_ci95) for one in devices)),
         *_budget_rows(report),
         *_accuracy_rows(report),
     ]

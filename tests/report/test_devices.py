@@ -18,6 +18,8 @@ def test_each_column_says_where_it_was_measured():
     assert table is not None
     assert table.head == ("", "x86-cpu", "x86-cpu@far")
     assert ("Measured on", "this machine", "far, by ssh to far.local") in table.rows
+    assert bench.speedup.ci95 == (1.8, 1.88)
+    assert ("95% CI", *["0.532x to 0.556x"] * 2) in table.rows
 
 
 def test_one_target_has_no_table():
