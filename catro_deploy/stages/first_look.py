@@ -6,8 +6,6 @@ from pathlib import Path
 from catro_deploy.assessment.inputs import better_input, evenly_spaced, logits_of
 from catro_deploy.assessment.suspicions import Terms, look_at, most_images
 from catro_deploy.data.base import Subset
-from catro_deploy.data.files import as_files
-from catro_deploy.data.intact import require_intact
 from catro_deploy.graph.fx.features import images_at_once
 from catro_deploy.models.checkpoint import networks_in, saving_alone
 from catro_deploy.models.stated import stated_accuracy
@@ -15,6 +13,7 @@ from catro_deploy.progress import Progress
 from catro_deploy.records import FirstLook
 from catro_deploy.report.images import accuracy_words, size_warning
 from catro_deploy.settings import Settings
+from catro_deploy.stages.image_files import copies_warning, require_decodable
 from catro_deploy.stages.inputs import other_inputs, prepared
 from catro_deploy.stages.original import Original
 from catro_deploy.stages.pretrained import published_accuracy
@@ -53,26 +52,18 @@ def first_look(original: Original, settings: Settings, progress: Progress) -> Fi
     """
     _, height, width = original.input_shape
     sizes = announce_size(original.dataset, (height, width), progress)
-    _require_intact(original, settings, progress)
+    require_decodable(original, settings, progress)
     look = _shown(original, settings, progress)
-    more = filter(None, [size_warning(sizes, width, height), _unused_weights(original, settings.model.checkpoint)])
-    look = replace(look, sizes=sizes, warnings=(*look.warnings, *more))
+    more = [
+        copies_warning(original, progress),
+        size_warning(sizes, width, height),
+        _unused_weights(original, settings.model.checkpoint),
+    ]
+    look = replace(look, sizes=sizes, warnings=(*look.warnings, *filter(None, more)))
     progress.note(f"original: {accuracy_words(look)}")
     for warning in look.warnings:
         progress.note(f"WARNING: {warning}")
     return look
-
-
-def _require_intact(original: Original, settings: Settings, progress: Progress) -> None:
-    """Check that all image files that the run will decode can be decoded, before anything is computed."""
-    data = original.dataset
-    used = [data.test, data.validation, *([data.train] if settings.finetune.epochs else [])]
-    files = [found for split in used if (found := as_files(Subset(split, original.wanted))) is not None]
-    if settings.data.skip_corrupt or not files:
-        return
-    with progress.task("Checking that image files can be decoded", sum(len(one.paths) for one in files)) as task:
-        for one in files:
-            require_intact(one.paths, settings.data.root, task.advance)
 
 
 def _unused_weights(original: Original, checkpoint: Path) -> str:
