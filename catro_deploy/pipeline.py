@@ -1,6 +1,6 @@
 """Running the stages in order, and skipping those that are up to date.
 
-A stage is skipped if it has already finished with the same settings and the same files. When a stage begins, it and the
+A stage is skipped if it has already finished with the same settings, files and images. When a stage begins, it and the
 stages that read its files are marked as not done, so that a file of an earlier attempt is never mistaken for a new one.
 """
 
@@ -21,6 +21,7 @@ from catro_deploy.runs.holding import hold
 from catro_deploy.settings import AUTO, TARGETS_OWN, Settings, settings_text
 from catro_deploy.stages.applicable import applicable
 from catro_deploy.stages.decided import as_decided, require_best_taken
+from catro_deploy.stages.image_stamps import forget_stamps
 from catro_deploy.stages.outside import checkpoint_hash, deciding
 from catro_deploy.stages.preconditions import Devices, check_before_writing
 from catro_deploy.stages.replacing import are_done, replacement, sibling_folder
@@ -129,6 +130,7 @@ def run_stages(
     """
     missed: list[MissedError] = []
     require_utf8(run.path, RunFolderError)
+    forget_stamps()
     check_before_writing(settings, names)
     with run.lock():
         table, skipped = applicable(table, names, settings, run)

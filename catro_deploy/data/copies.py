@@ -1,15 +1,13 @@
 """Find test images that are also in another split: files of the same content."""
 
 import hashlib
-import os
-import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from catro_deploy.data.decoding import in_threads
-from catro_deploy.data.sources import ImageSource, PackedImage
+from catro_deploy.data.sources import ImageSource, PackedImage, size_of
 from catro_deploy.errors import DataError
 
 __all__ = ["MOST_COMPARED", "Copies", "find_copies"]
@@ -35,13 +33,13 @@ def find_copies(
     Only those that are as large as a test file are read. A file that cannot be read counts as no copy.
     """
     places = np.linspace(0, len(test) - 1, min(len(test), MOST_COMPARED)).round().astype(int).tolist()
-    sizes = {_size(test[place]) for place in places} - {None}
+    sizes = {size_of(test[place]) for place in places} - {None}
     contents = list(in_threads(lambda place: _content(test[place]), places))
     known = {content for content in contents if content is not None}
     found: dict[bytes, ImageSource] = {}
 
     def content_if_alike(source: ImageSource) -> bytes | None:
-        return _content(source) if _size(source) in sizes else None
+        return _content(source) if size_of(source) in sizes else None
 
     for files in others:
         for source, content in zip(files, in_threads(content_if_alike, files), strict=True):
@@ -52,20 +50,9 @@ def find_copies(
     return Copies(len(pairs), len(places), pairs[0] if pairs else None)
 
 
-def _size(source: ImageSource) -> int | None:
-    """Size in bytes; None for what is not a file."""
-    if isinstance(source, PackedImage):
-        return source.size_bytes
-    try:
-        status = os.stat(source)  # noqa: PTH116 - called a million times
-    except OSError:
-        return None
-    return status.st_size if stat.S_ISREG(status.st_mode) else None
-
-
 def _content(source: ImageSource) -> bytes | None:
     """A digest of the content; None if it cannot be read."""
-    if _size(source) is None:
+    if size_of(source) is None:
         return None
     try:
         content = source.read() if isinstance(source, PackedImage) else source.read_bytes()

@@ -1,6 +1,7 @@
 """Where the bytes of an image are: in a separate file, or in a part of an uncompressed tar file."""
 
 import os
+import stat
 import tarfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from catro_deploy.errors import DataError
 
-__all__ = ["ImageSource", "PackedImage", "PackedImages", "opened"]
+__all__ = ["ImageSource", "PackedImage", "PackedImages", "opened", "size_of"]
 
 HEADER_BYTES = tarfile.BLOCKSIZE
 
@@ -97,3 +98,14 @@ def opened(source: ImageSource) -> Path | BytesIO:
         DataError: a shard is missing or cannot be read.
     """
     return source if isinstance(source, Path) else BytesIO(source.read())
+
+
+def size_of(source: ImageSource) -> int | None:
+    """Size of the image's file in bytes; None if there is no regular file."""
+    if isinstance(source, PackedImage):
+        return source.size_bytes
+    try:
+        status = os.stat(source)  # noqa: PTH116 - called a million times
+    except OSError:
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None

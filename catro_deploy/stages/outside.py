@@ -9,6 +9,7 @@ from catro_deploy.errors import CheckpointError
 from catro_deploy.files import file_hash
 from catro_deploy.settings import Settings
 from catro_deploy.settings.section import TRANSFORMERS
+from catro_deploy.stages.image_stamps import SEEN, image_stamps
 from catro_deploy.targets import load_target
 from catro_deploy.transports.sides import sides_of
 
@@ -32,8 +33,9 @@ def deciding(settings: Settings, section: str) -> dict[str, Any]:
     """The part of a section of ``settings`` that decides an outcome, in canonical form."""
     values: dict[str, Any] = getattr(settings, section).model_dump(mode="json")
     if section == "data":
-        # The source of the images matters, downloading does not.
+        # The source of the images matters, downloading does not. ``image_stamps`` stands for what is left out of them.
         values |= {"root": str(settings.data.root.absolute()), "download": None}
+        values.pop("skip_corrupt", None)
     if section == "bench":
         del values["runtimes"]  # compared by a separate stage
     if section == "search":
@@ -109,7 +111,11 @@ def exporting(settings: Settings) -> dict[str, Any]:
     """What decides an export; half precision is calibrated, which needs images."""
     outside = device(settings)
     if load_target(settings.prune.target).precision == "fp16":
-        outside |= {"data": deciding(settings, "data"), "recipe": _text("calibration/int8", settings.quantize.recipe)}
+        outside |= {
+            "data": deciding(settings, "data"),
+            "images": image_stamps(settings, SEEN),
+            "recipe": _text("calibration/int8", settings.quantize.recipe),
+        }
     return outside
 
 

@@ -12,6 +12,7 @@ from catro_deploy.files import file_hash
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import Settings
 from catro_deploy.stages import outside
+from catro_deploy.stages.image_stamps import SEEN, SplitName, image_stamps
 from catro_deploy.stages.outside import deciding
 
 __all__ = [
@@ -39,8 +40,9 @@ Paths = Callable[[RunFolder], tuple[Path, ...]]
 class Stage:
     """One step. ``function`` is ``module:name``, imported only when it runs: most stages import torch.
 
-    ``sections`` are the settings that decide its outcome, ``reads`` files of earlier stages, ``outside`` what
-    else decides it. ``keeps`` are folders of partial results that it reuses unless forced not to.
+    ``sections`` are the settings that decide its outcome, ``reads`` files of earlier stages, ``splits`` the images that
+    it uses, ``outside`` what else decides it. ``keeps`` are folders of partial results that it reuses unless forced
+    not to.
     ``may_miss``: it may raise MissedError after its files are written, and later stages still make sense.
     ``on_device``: it runs networks on the target, and is left out if the target cannot be reached.
     ``follows_choice``: if a variant was chosen, it uses the settings of that variant.
@@ -52,6 +54,7 @@ class Stage:
     reads: Paths
     writes: Paths
     outside: Callable[[Settings], Mapping[str, Any]] = lambda settings: {}
+    splits: tuple[SplitName, ...] = ()
     keeps: Paths = lambda run: ()
     may_miss: bool = False
     on_device: bool = False
@@ -63,6 +66,7 @@ class Stage:
             "settings": {section: deciding(settings, section) for section in self.sections},
             "files": {path.name: file_hash(path) for path in self.reads(run)},
             "outside": dict(self.outside(settings)),
+            "images": image_stamps(settings, self.splits) if self.splits else {},
         }
 
 
@@ -100,6 +104,7 @@ STAGES: tuple[Stage, ...] = (
         SEARCH,
         "catro_deploy.stages.search:search",
         ("model", "data", "prune", "finetune"),
+        splits=SEEN,
         reads=lambda run: (),
         writes=lambda run: (run.search,),
         outside=outside.searching,
@@ -111,6 +116,7 @@ STAGES: tuple[Stage, ...] = (
         VARIANTS,
         "catro_deploy.stages.variants:variants",
         ("model", "data", "prune", "search", "finetune", "quantize"),
+        splits=SEEN,
         reads=lambda run: (run.search,),
         writes=lambda run: (run.variants,),
         outside=outside.pruning,
@@ -122,6 +128,7 @@ STAGES: tuple[Stage, ...] = (
         PRUNE,
         "catro_deploy.stages.prune:prune",
         ("model", "data", "prune"),
+        splits=SEEN,
         reads=lambda run: (run.search, run.variants),
         writes=lambda run: (run.plan, run.original_weights, run.pruned_weights),
         outside=outside.pruning,
@@ -130,6 +137,7 @@ STAGES: tuple[Stage, ...] = (
         "finetune",
         "catro_deploy.stages.finetune:finetune",
         ("data", "finetune"),
+        splits=SEEN,
         reads=lambda run: (run.plan, run.original_weights, run.pruned_weights),
         writes=lambda run: (run.weights, run.finetune),
     ),
@@ -145,6 +153,7 @@ STAGES: tuple[Stage, ...] = (
         QUANTIZE,
         "catro_deploy.stages.quantize:quantize",
         ("data", "finetune", "build", "quantize"),
+        splits=SEEN,
         reads=lambda run: (run.plan, run.original_weights, run.weights, *_exported(run)),
         writes=_quantised,
         outside=outside.quantising,
@@ -164,6 +173,7 @@ STAGES: tuple[Stage, ...] = (
         VERIFY,
         "catro_deploy.stages.verify:verify",
         ("data", "build", "verify"),
+        splits=("test",),
         reads=lambda run: (
             run.plan,
             run.original_weights,
@@ -192,6 +202,7 @@ STAGES: tuple[Stage, ...] = (
         RUNTIMES,
         "catro_deploy.stages.runtimes:runtimes",
         ("data", "bench"),
+        splits=("test",),
         reads=lambda run: (run.plan, *_exported(run), *_quantised(run)),
         writes=lambda run: (run.runtimes,),
         outside=outside.comparing,

@@ -6,6 +6,7 @@ import math
 from catro_deploy.files import text_hash
 from catro_deploy.runs.folder import RunFolder
 from catro_deploy.settings import Settings
+from catro_deploy.stages.image_stamps import image_stamps
 from catro_deploy.stages.outside import deciding
 from catro_deploy.stages.table import PRUNE, STAGES
 
@@ -32,5 +33,6 @@ def trial_folder(settings: Settings, run: RunFolder) -> RunFolder:
     decides = {
         "settings": {section: deciding(tried, section) for section in (*pruning.sections, "finetune")},
         "outside": dict(pruning.outside(tried)),
+        "images": image_stamps(tried, pruning.splits),
     }
     return RunFolder(run.searched / text_hash(json.dumps(decides, sort_keys=True, default=str))[:12])
