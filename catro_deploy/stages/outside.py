@@ -33,9 +33,11 @@ def deciding(settings: Settings, section: str) -> dict[str, Any]:
     """The part of a section of ``settings`` that decides an outcome, in canonical form."""
     values: dict[str, Any] = getattr(settings, section).model_dump(mode="json")
     if section == "data":
-        # The source of the images matters, downloading does not. ``image_stamps`` stands for what is left out of them.
+        # The source of the images matters; downloading and the number of processes do not. ``image_stamps`` stands for
+        # which files are left out.
         values |= {"root": str(settings.data.root.absolute()), "download": None}
-        values.pop("skip_corrupt", None)
+        for name in ("skip_corrupt", "workers"):
+            values.pop(name, None)
     if section == "bench":
         del values["runtimes"]  # compared by a separate stage
     if section == "search":

@@ -83,7 +83,7 @@ def test_all_stages_run_in_order_and_not_again(run):
         ({"verify": {"tolerance": 0.1}}, ["verify", "report"]),
         ({"bench": {"threads": 2}}, ["bench", "report"]),
         ({"profile": {"protocol": "quick"}}, []),
-        ({"data": {"download": True}}, []),
+        ({"data": {"download": True, "workers": 1}}, []),
         ({"prune": {"budget": " 50 %FLOPS"}}, []),
     ],
 )
