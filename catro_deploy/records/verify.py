@@ -153,7 +153,7 @@ class Verify(Verdict, Record):
 
     ``labelled``: whether the test images have labels. ``max_drop`` is the allowed loss in points, if given.
     ``onnxruntime`` is None if the served network itself runs in ONNX Runtime in float32. ``also`` holds the verdicts on
-    further targets, keyed by the user's names for them.
+    further targets, keyed by the user's names for them. ``warnings`` are about the images.
     """
 
     target: str
@@ -168,6 +168,7 @@ class Verify(Verdict, Record):
     max_drop: NonNegative | None
     passed: bool
     also: dict[str, Verdict] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check that both networks have the same classes."""

@@ -198,7 +198,7 @@ def _warnings(run: RunRecords) -> tuple[str, ...]:
     found = [
         *filter(None, [run.unchecked]),
         *(plan.first_look.warnings if plan.first_look else ()),
-        *(verify.problems if verify else ()),
+        *((*verify.problems, *verify.warnings) if verify else ()),
         *(_not_shipped(run.quantize, plan) if run.quantize else ()),
         *([kept_words(harmed)] if harmed else ()),
         *basis_warnings(verify, run.search, run.quantize),

@@ -13,7 +13,7 @@ from catro_deploy.progress import Progress
 from catro_deploy.records import FirstLook
 from catro_deploy.report.images import accuracy_words, size_warning
 from catro_deploy.settings import Settings
-from catro_deploy.stages.image_files import copies_warning, require_decodable
+from catro_deploy.stages.image_files import require_decodable
 from catro_deploy.stages.inputs import other_inputs, prepared
 from catro_deploy.stages.original import Original
 from catro_deploy.stages.pretrained import published_accuracy
@@ -54,12 +54,8 @@ def first_look(original: Original, settings: Settings, progress: Progress) -> Fi
     sizes = announce_size(original.dataset, (height, width), progress)
     require_decodable(original, settings, progress)
     look = _shown(original, settings, progress)
-    more = [
-        copies_warning(original, progress),
-        size_warning(sizes, width, height),
-        _unused_weights(original, settings.model.checkpoint),
-    ]
-    look = replace(look, sizes=sizes, warnings=(*look.warnings, *filter(None, more)))
+    more = filter(None, [size_warning(sizes, width, height), _unused_weights(original, settings.model.checkpoint)])
+    look = replace(look, sizes=sizes, warnings=(*look.warnings, *more))
     progress.note(f"original: {accuracy_words(look)}")
     for warning in look.warnings:
         progress.note(f"WARNING: {warning}")

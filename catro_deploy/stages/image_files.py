@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from catro_deploy.data.base import Split, Subset
+from catro_deploy.data.base import Dataset, Split, Subset
 from catro_deploy.data.copies import find_copies
 from catro_deploy.data.files import as_files
 from catro_deploy.data.intact import require_intact
@@ -21,8 +21,8 @@ def require_decodable(original: Original, settings: Settings, progress: Progress
     Raises:
         DataError: some cannot.
     """
-    data = original.dataset
-    files = _files(original, data.test, data.validation, *([data.train] if settings.finetune.epochs else []))
+    data, trains = original.dataset, settings.finetune.epochs > 0
+    files = _files(original.wanted, data.test, data.validation, *([data.train] if trains else []))
     if settings.data.skip_corrupt or not files:
         return
     with progress.task("Checking that image files can be decoded", sum(map(len, files))) as task:
@@ -30,10 +30,9 @@ def require_decodable(original: Original, settings: Settings, progress: Progress
             require_intact(paths, settings.data.root, task.advance)
 
 
-def copies_warning(original: Original, progress: Progress) -> str:
-    """A warning if test images of the wanted classes are also training or validation images; else empty."""
-    tests = _files(original, original.dataset.test)
-    others = _files(original, original.dataset.train, original.dataset.validation)
+def copies_warning(dataset: Dataset, wanted: Sequence[int], progress: Progress) -> str:
+    """A warning if test images of the classes ``wanted`` are also training or validation images; else empty."""
+    tests, others = _files(wanted, dataset.test), _files(wanted, dataset.train, dataset.validation)
     if not tests or not others:
         return ""
     with progress.task("Looking for test images among the others", sum(map(len, others))) as task:
@@ -48,7 +47,7 @@ def copies_warning(original: Original, progress: Progress) -> str:
     )
 
 
-def _files(original: Original, *splits: Split) -> list[Sequence[ImageSource]]:
-    """The image files of the wanted classes in each of ``splits``, without splits that are not in files."""
-    found = [as_files(Subset(split, original.wanted)) for split in splits]
+def _files(wanted: Sequence[int], *splits: Split) -> list[Sequence[ImageSource]]:
+    """The image files of the classes ``wanted`` in each of ``splits``, without splits that are not in files."""
+    found = [as_files(Subset(split, wanted)) for split in splits]
     return [files.paths for files in found if files is not None]

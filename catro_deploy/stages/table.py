@@ -173,7 +173,7 @@ STAGES: tuple[Stage, ...] = (
         VERIFY,
         "catro_deploy.stages.verify:verify",
         ("data", "build", "verify"),
-        splits=("test",),
+        splits=(*SEEN, "test"),
         reads=lambda run: (
             run.plan,
             run.original_weights,

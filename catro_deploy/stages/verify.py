@@ -22,6 +22,7 @@ from catro_deploy.runs.folder import RunFolder
 from catro_deploy.runs.plan import load_plan
 from catro_deploy.runs.records import save
 from catro_deploy.settings import Settings
+from catro_deploy.stages.image_files import copies_warning
 from catro_deploy.stages.images import wanted_test_images
 from catro_deploy.stages.logits import (
     dataset_of,
@@ -98,7 +99,8 @@ def verify(settings: Settings, run: RunFolder, progress: Progress) -> Verify:
     also = {side.name: _verdict_also(side, run, plan, test.labels, given) for side in sides_of(settings)[1:]}
     problems = [f"On {name}: {problem}" for name, verdict in also.items() for problem in verdict.problems]
     problems = [*record.problems, *problems]
-    record = replace(record, also=also, problems=tuple(problems), passed=not problems)
+    warnings = _warnings(settings, plan, progress)
+    record = replace(record, also=also, problems=tuple(problems), passed=not problems, warnings=warnings)
     save(record, run)
     if not record.passed:
         allowed = settings.verify.max_drop
@@ -107,6 +109,14 @@ def verify(settings: Settings, run: RunFolder, progress: Progress) -> Verify:
             hint += f" {tuning_advice(settings.finetune.epochs, in_integers=precisions['pruned'] == 'int8')}"
         raise MissedError("\n".join(record.problems), hint)
     return record
+
+
+def _warnings(settings: Settings, plan: Plan, progress: Progress) -> tuple[str, ...]:
+    """What is suspicious about the test images; it is also noted."""
+    copies = copies_warning(dataset_of(settings, plan), plan.class_indices, progress)
+    if copies:
+        progress.note(f"WARNING: {copies}")
+    return (copies,) if copies else ()
 
 
 def _classify(

@@ -87,12 +87,13 @@ def test_report_is_plain_json():
 
 
 def test_problems_of_verify_come_before_warnings_of_bench_and_absent_fine_tuning_is_stated():
-    verify = make_verify(passed=False, problems=("Pruning cost too much.",))
+    verify = make_verify(passed=False, problems=("Pruning cost too much.",), warnings=("Copied images.",))
 
     report = make_report(make_plan(), verify, make_bench())
 
     assert report.warnings == (
         "Pruning cost too much.",
+        "Copied images.",
         "Other processes kept 0.9 of 2 cores busy.",
         "The pruned network was not fine-tuned: all figures are of the network right after pruning.",
     )

@@ -1,7 +1,6 @@
 """A first look at networks that are right about every image, and at what can be wrong with their input."""
 
 from contextlib import nullcontext
-from shutil import copy
 
 import numpy as np
 import pytest
@@ -230,22 +229,6 @@ def test_a_corrupt_file_that_the_run_will_need_is_found_at_once(look, counted, s
     expected = pytest.raises(DataError, match=rf"{split}/most/3\.png cannot be read") if found else nullcontext()
     with expected:
         look(PixelNet(3), data_too=data, model_too={"mean": [0, 0, 0], "std": [1, 1, 1]}, **settings)
-
-
-def test_test_images_that_were_trained_on_are_counted(look, counted):
-    data = {"name": "imagefolder", "root": counted}
-    for number, other in enumerate(("train", "train", "val")):
-        copy(counted / other / "few" / "0.png", counted / "test" / "few" / f"{number}.png")
-    for classes, share in (((), "3 of 36 (8.33%)"), (("few", "most"), "3 of 24 (12.50%)"), (("many", "most"), None)):
-        more = {"model_too": {"mean": [0, 0, 0], "std": [1, 1, 1]}, "prune_too": {"classes": classes}}
-        found, notes = look(PixelNet(3), data_too=data, **more)
-        if share is None:
-            assert found.warnings == ()
-            continue
-        (warning,) = found.warnings
-        assert warning.startswith(f"Test images that are also training or validation images: {share}, such as ")
-        assert f"{counted}/test/few/0.png, which has the content of {counted}/train/few/" in warning
-        assert notes[-1] == f"WARNING: {warning}"
 
 
 def test_without_labels_how_sure_it_is_and_of_what_is_shown(look):
