@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from catro_deploy.errors import FaultError, ModelError, SettingsError
+from catro_deploy.graph.coupling.layers import whole_stride
 from catro_deploy.graph.coupling.macs import count_macs
 from catro_deploy.graph.coupling.trace import Network
 from catro_deploy.graph.cut.sizes import stored_sizes
@@ -145,7 +146,8 @@ def at_input_size(whole: _AnyClassifier, size: tuple[int, int] | None) -> _AnyCl
     """``whole`` with a network that resizes its images to ``size`` (height, width); None: ``whole`` as it is.
 
     Raises:
-        SettingsError: images would be enlarged, or the network cannot take images of this size.
+        SettingsError: images would be enlarged, or the network cannot take images of this size, or they are smaller
+            than its stride, so that they do not fill one position of its last feature map.
     """
     channels, *own = whole.input_shape
     if size is None or size == tuple(own):
@@ -163,6 +165,13 @@ def at_input_size(whole: _AnyClassifier, size: tuple[int, int] | None) -> _AnyCl
             f"The network fails on images of {size_text(size)}: {type(error).__name__}: {error}",
             "Choose another input_size, or leave it out: some networks accept only one image size.",
         ) from error
+    stride = whole_stride(whole.model, whole.input_shape)
+    if min(size) < stride:
+        raise SettingsError(
+            f"input_size = {size_text(size)} is smaller than the network's stride, {stride}: hardly anything of the images "
+            "would be left.",
+            f"Choose at least {stride}, or leave input_size out.",
+        )
     return replace(whole, model=resizing(whole.model, size), resized_to=size, unresized=whole.model)
 
 

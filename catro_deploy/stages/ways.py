@@ -1,13 +1,12 @@
 """The variants of a pruning: combinations of settings that may meet the same budget with different losses."""
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from catro_deploy.budget import Budgets
 from catro_deploy.errors import SettingsError
-from catro_deploy.graph.coupling.layers import list_layers
+from catro_deploy.graph.coupling.layers import whole_stride
 from catro_deploy.pruning.cutting import Classifier, at_input_size
 from catro_deploy.pruning.solvers import measures_worth
 from catro_deploy.records import Speedup
@@ -45,13 +44,10 @@ class Available:
 def smaller_sizes(original: Classifier) -> list[tuple[int, int]]:
     """Heights and widths smaller than those of the images at which ``original`` works, the largest first.
 
-    They are multiples of its stride, which is the images' size divided by that of the smallest feature map: a size in
-    between costs as much as the next larger one.
+    They are multiples of its stride: a size in between costs as much as the next larger one.
     """
     height, width = original.input_shape[1:]
-    layers = list_layers(original.model, original.input_shape)
-    positions = min((layer.positions for layer in layers if layer.positions > 1), default=1)
-    stride = round(math.sqrt(height * width / positions))
+    stride = whole_stride(original.model, original.input_shape)
     sizes = ((stride * round(height * share / stride), stride * round(width * share / stride)) for share in SHARES)
     smaller = [size for size in dict.fromkeys(sizes) if all(size) and size[0] < height and size[1] < width]
     return [size for size in smaller if _works_at(original, size)]

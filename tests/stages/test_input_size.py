@@ -120,6 +120,15 @@ def test_a_size_that_is_larger_or_does_not_work_is_refused(settings):
     assert smaller_sizes(fixed) == []
 
 
+def test_a_size_below_the_stride_is_refused(settings):
+    model = build_model("cifar_resnet20", 3).eval()  # two layers of stride 2
+    original = replace(open_original(settings()), model=model, input_shape=(3, 32, 32))
+    assert at_input_size(original, (4, 4)).resized_to == (4, 4)
+    for size in ((1, 1), (3, 3), (3, 32)):
+        with pytest.raises(SettingsError, match="smaller than the network's stride, 4"):
+            at_input_size(original, size)
+
+
 @pytest.mark.parametrize(
     ("model", "size", "expected"),
     [

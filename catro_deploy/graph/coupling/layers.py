@@ -16,7 +16,7 @@ from catro_deploy.graph.cut.kinds import channels, groups_of, is_transposed
 from catro_deploy.graph.places import users_line
 from catro_deploy.records import Layer
 
-__all__ = ["PRODUCERS", "list_layers"]
+__all__ = ["PRODUCERS", "list_layers", "whole_stride"]
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 PRODUCERS = (*CONVOLUTIONS, nn.Linear)
@@ -70,6 +70,16 @@ def list_layers(model: nn.Module, input_shape: tuple[int, int, int]) -> list[Lay
     if not found:
         raise ModelError("The model has no convolution or linear layer.", "There is nothing to prune in it.")
     return list(found.values())
+
+
+def whole_stride(model: nn.Module, input_shape: tuple[int, int, int]) -> int:
+    """How many times smaller than the images, in height and width, the smallest feature map of several positions is.
+
+    Raises:
+        ModelError: as ``list_layers``.
+    """
+    positions = min((layer.positions for layer in list_layers(model, input_shape) if layer.positions > 1), default=1)
+    return round(math.sqrt(input_shape[1] * input_shape[2] / positions))
 
 
 def _layer(name: str, module: nn.Module, image: torch.Tensor, output: torch.Tensor) -> Layer:
