@@ -133,9 +133,8 @@ def _show_all(context: typer.Context, wanted: bool) -> None:
 def _by_section(values: dict[Flag, Any], others: Sequence[str]) -> Flags:
     flags: Flags = {}
     for flag, value in values.items():
-        if isinstance(value, list) and not any(map(str.strip, value)):  # often a shell variable that is not set
-            name = f"--{flag.name.replace('_', '-')}"
-            raise SettingsError(f"{name} is empty.", f"Give it a value, or leave {name} out.")
+        if isinstance(value, list) and not any(map(str.strip, value)):
+            raise _empty(f"--{flag.name.replace('_', '-')}")
         for place in flag.settings:
             section, key = place.split(".")
             flags.setdefault(section, {})[key] = _members(section, key, value) if isinstance(value, list) else value
@@ -150,16 +149,21 @@ def _by_section(values: dict[Flag, Any], others: Sequence[str]) -> Flags:
 
 
 def _members(section: str, key: str, texts: Sequence[str]) -> Any:  # noqa: ANN401 - of any setting
-    """For a list, the items of ``texts`` split at commas; for other settings, ``texts`` as one text; None if empty."""
+    """For a list, the items of ``texts`` split at commas; for other settings, ``texts`` as one text."""
     from catro_deploy.settings.names import split_names
 
     kind = _item_type(section, key)
     if kind is None:
-        return ", ".join(texts) or None
+        return ", ".join(texts)
     names = split_names(texts)
     if kind is str or str in typing.get_args(kind):
-        return names or None
-    return [int(name) if name.isdecimal() else name for name in names] or None
+        return names
+    return [int(name) if name.isdecimal() else name for name in names]
+
+
+def _empty(flag: str) -> SettingsError:
+    """The error for a flag with an empty value, often a shell variable that is not set."""
+    return SettingsError(f"{flag} is empty.", f"Give it a value, or leave {flag} out.")
 
 
 def _item_type(section: str, key: str) -> Any:  # noqa: ANN401 - any type
@@ -174,7 +178,7 @@ def _read(text: str) -> tuple[str, str, Any]:
     """Parse ``section.key=value``: the value is TOML or, if it is not valid TOML, text without quotes.
 
     Raises:
-        SettingsError: ``text`` has another form.
+        SettingsError: ``text`` has another form, or its value is empty.
     """
     form = re.fullmatch(r"\s*(\w+)\.(\w+)\s*=(.*)", text, re.DOTALL)
     if form is None:
@@ -183,8 +187,10 @@ def _read(text: str) -> tuple[str, str, Any]:
             "For instance -o prune.ridge=0. All settings with their defaults: catro-deploy init --print",
         )
     section, key, written = form.groups()
+    if not written.strip():
+        raise _empty(f"-o {section}.{key}")
     try:
-        value = parse_toml(f"value = {written}")["value"]
+        document = parse_toml(f"value = {written}")
     except tomllib.TOMLDecodeError:
-        value = written.strip()
-    return section, key, value
+        document = {}
+    return section, key, document["value"] if len(document) == 1 else written.strip()  # not if further lines set keys

@@ -7,6 +7,7 @@ import typer
 
 from catro_deploy.cli import flags
 from catro_deploy.cli.main import app
+from catro_deploy.files import write_text
 from catro_deploy.settings import load_settings
 from catro_deploy.settings.catalog import settings_by_place
 
@@ -120,6 +121,9 @@ def test_an_empty_path_is_not_the_current_folder(catro, folder, flag):
         ("prune.rige=3", "prune.rige is not a setting. Did you mean ridge?"),
         ("prunes.ridge=3", "prunes is not a setting. Did you mean prune?"),
         ("prune.ridge", "prune.ridge is not of the form section.key=value"),
+        ("prune.ridge=", "-o prune.ridge is empty."),
+        ("prune.classes= ", "-o prune.classes is empty."),
+        ("prune.d_min=3\nridge=0", "prune.d_min = '3\\nridge=0' does not fit"),
         ('prune.schedule="step"', "It belongs in [train] or [finetune]"),
     ],
 )
@@ -142,6 +146,16 @@ def test_settings_without_a_flag_are_set(catro, folder):
     found = load_settings(folder / "here" / "run.toml", {})
     assert (found.prune.ridge, found.prune.classes, found.prune.ignore) == (0.5, ["a", "3"], ["conv1"])
     assert (found.data.validation, found.bench.batches) == (0.25, [2, 4])
+
+
+def test_an_empty_text_in_quotes_is_a_value(catro, folder):
+    write_text(
+        folder / "catro.toml", (folder / "catro.toml").read_text() + '[prune]\ndevice = "away"\nclasses = ["3"]\n'
+    )
+    done = catro("prune", "--run", "here", "-o", 'prune.device=""', "-o", 'prune.classes=""')
+    assert done.exit_code == 0, done.stderr
+    found = load_settings(folder / "here" / "run.toml", {}).prune
+    assert (found.device, found.classes) == ("", [])
 
 
 @pytest.mark.parametrize(("given", "batches"), [("8", [8]), ("4,8", [4, 8]), ("[8]", [8])])
