@@ -168,8 +168,7 @@ def at_input_size(whole: _AnyClassifier, size: tuple[int, int] | None) -> _AnyCl
     stride = whole_stride(whole.model, whole.input_shape)
     if min(size) < stride:
         raise SettingsError(
-            f"input_size = {size_text(size)} is smaller than the network's stride, {stride}: hardly anything of the images "
-            "would be left.",
+            f"input_size = {size_text(size)} is smaller than the network's stride, {stride}.",
             f"Choose at least {stride}, or leave input_size out.",
         )
     return replace(whole, model=resizing(whole.model, size), resized_to=size, unresized=whole.model)
