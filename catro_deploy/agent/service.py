@@ -161,7 +161,10 @@ def _follow(store: Store, write: Write, name: str) -> Any:  # noqa: ANN401 - the
             if not running:
                 if error := _error(folder):
                     raise as_error(error)
-                raise FaultError("\n".join(["The job was killed on the device.", *_last_lines(folder / LOG)]))
+                raise FaultError(
+                    "\n".join(["The job was killed on the device.", *_last_lines(folder / LOG)]),
+                    "Run the same command again. If this repeats, its memory may be too small: see dmesg there.",
+                )
             if time.monotonic() - last_sign > ALIVE_EVERY_S:
                 write({"event": "alive"})
                 last_sign = time.monotonic()

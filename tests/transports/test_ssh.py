@@ -195,8 +195,9 @@ def test_an_agent_that_is_killed_is_reported(far, tmp_path, home):
     workers = [pid for pid in processes_below(home) if b"\0work\0" in Path(f"/proc/{pid}/cmdline").read_bytes()]
     for pid in workers:
         os.killpg(pid, signal.SIGKILL)
-    with pytest.raises(FaultError, match="killed"):
+    with pytest.raises(FaultError, match="killed") as caught:
         list(events)
+    assert caught.value.hint.startswith("Run the same command again.")
 
 
 def test_the_time_limit_counts_there(far, tmp_path, home):
