@@ -19,6 +19,7 @@ from catro_deploy.errors import ModelError, NumericsError, SettingsError
 from catro_deploy.files import replacing
 from catro_deploy.graph.onnx.interface import PLAIN, Interface
 from catro_deploy.graph.onnx.refusals import checker_refusal, export_refusal
+from catro_deploy.graph.onnx.translations import TRANSLATIONS
 from catro_deploy.interrupts import deferred_signals
 from catro_deploy.runtimes import open_runner
 
@@ -157,7 +158,7 @@ def _to_proto(model: nn.Module, images: torch.Tensor, opset: int, dynamic_batch:
                 input_names=["image"],
                 output_names=["logits"],
                 dynamic_shapes=({0: "batch"},) if dynamic_batch else None,
-                custom_translation_table={torch.ops.aten.rrelu_with_noise_functional.default: _leaky_relu},
+                custom_translation_table=TRANSLATIONS,
                 verbose=False,
             )
         except torch.onnx.errors.OnnxExporterError as error:
@@ -171,13 +172,6 @@ def _to_proto(model: nn.Module, images: torch.Tensor, opset: int, dynamic_batch:
             f"Set export.opset = {written}.",
         )
     return proto
-
-
-def _leaky_relu(x: Any, noise: Any, lower: float = 1 / 8, upper: float = 1 / 3, *training: object) -> tuple[Any, Any]:  # noqa: ANN401 - values of ONNX Script
-    """RReLU in eval mode, which the exporter lacks: a LeakyReLU with the mean of its slopes."""
-    from onnxscript import opset18
-
-    return opset18.LeakyRelu(x, alpha=(lower + upper) / 2), noise
 
 
 @contextmanager

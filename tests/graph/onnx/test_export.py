@@ -163,6 +163,22 @@ def test_rrelu_is_exported_as_leaky_relu(tmp_path, model, opset):
     assert onnx.load(file).graph.node[0].op_type == "LeakyRelu"
 
 
+@pytest.mark.parametrize("opset", [18, 23])
+@pytest.mark.parametrize(
+    ("output_size", "operators"),
+    [
+        (1, {"ReduceMax"}),
+        ((4, 2), {"MaxPool"}),
+        ((3, 8), {"Gather", "MaxPool"}),
+        ((11, 5), {"Gather", "MaxPool"}),
+    ],
+)
+def test_max_pooling_to_a_size_that_does_not_divide_is_exported(tmp_path, output_size, operators, opset):
+    file, model = tmp_path / "model.onnx", nn.Sequential(nn.AdaptiveMaxPool2d(output_size), nn.Flatten())
+    export_onnx(model.eval(), SHAPE, file, opset=opset, dynamic_batch=True, metadata={})
+    assert {node.op_type for node in onnx.load(file).graph.node} - {"Reshape", "Flatten"} == operators
+
+
 class Deformed(nn.Module):
     def __init__(self) -> None:
         super().__init__()
