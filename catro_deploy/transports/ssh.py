@@ -94,11 +94,11 @@ class _Far:
     def do(self, claim: Claim, asked: StartRequest) -> Iterator[dict[str, Any]]:
         """Start a job, or find it, and yield its events; end it unless the connection is lost for good."""
         far, request = self.connection, json.dumps(to_json(asked)).encode()
-        since = far.patiently(lambda: far.run("start", claim.name, stdin=request))["since"]
-        if since is not None:
-            began = time.strftime("%H:%M:%S", time.localtime(since))
-            far.note(f"{far.device.name} has been running this job since {began}: following it")
         try:
+            since = far.patiently(lambda: far.run("start", claim.name, stdin=request))["since"]
+            if since is not None:
+                began = time.strftime("%H:%M:%S", time.localtime(since))
+                far.note(f"{far.device.name} has been running this job since {began}: following it")
             yield from self._follow(claim.name)
         except GivenUp:
             raise

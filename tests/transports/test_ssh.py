@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -185,6 +187,23 @@ def test_leaving_early_ends_the_job(far, tmp_path, home):
     assert processes_below(home)
     assert list((home / "jobs").glob("*/tmp/catro-deploy-agent-*"))  # so that they are deleted with the job
     events.close()
+    assert is_gone(home)
+    assert not list((home / "jobs").iterdir())
+
+
+# subprocess.run does not wait for ssh after Ctrl-C.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_job_that_is_stopped_while_it_starts_is_ended(far, tmp_path, home):
+    def stop() -> None:
+        while not list((home / "jobs").glob("*/log.txt")):
+            time.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    stopping = threading.Thread(target=stop)
+    stopping.start()
+    with pytest.raises(KeyboardInterrupt):
+        next(far.events(bench_job(tmp_path, protocol=LONG), tmp_path))
+    stopping.join()
     assert is_gone(home)
     assert not list((home / "jobs").iterdir())
 
