@@ -80,9 +80,12 @@ def taken(paths: Sequence[_Source], places: NDArray[np.int64]) -> Sequence[_Sour
 def image_files(root: Path, folders: Sequence[str] = ("",)) -> FilePaths:
     """All image files below ``folders`` of ``root``, by their suffix, sorted; names that begin with a dot are skipped.
 
-    ``folders`` may be symbolic links; links below them are not followed. A long listing is kept in the user's cache;
-    then only folders whose inode or time stamps have changed are read again. Changes to a file's content do not change
-    its folder, and are irrelevant here.
+    Links to folders are followed, except to one that they are in. A long listing is kept in the user's cache; then only
+    folders whose inode or time stamps have changed are read again. Changes to a file's content do not change its
+    folder, and are irrelevant here.
+
+    Raises:
+        DataError: a folder cannot be read.
     """
     known = _read(_index(root))
     found: dict[str, _Folder] = {}
@@ -90,11 +93,17 @@ def image_files(root: Path, folders: Sequence[str] = ("",)) -> FilePaths:
     while pending:
         name = pending.pop()
         found[name] = _looked_at(root / name, known.get(name))
-        pending += [_joined(name, below) for below in found[name].folders]
+        below = [_joined(name, folder) for folder in found[name].folders]
+        pending += [folder for folder in below if not _is_loop(root / folder)]
     names = [name for start in sorted(folders) for name in _names(found, start)]
     if len(names) >= KEPT_FROM and any(found[name] is not known.get(name) for name in found):
         _write(_index(root), {**known, **found})
     return FilePaths(root, names)
+
+
+def _is_loop(folder: Path) -> bool:
+    """Whether ``folder`` is a link to a folder that it is in."""
+    return folder.is_symlink() and any(folder.samefile(parent) for parent in folder.parents)
 
 
 def refuse_misnamed(root: Path, names: Collection[str]) -> None:
@@ -118,7 +127,7 @@ class _Folder:
 
 
 def _looked_at(path: Path, known: _Folder | None) -> _Folder:
-    """The content of the folder ``path``: ``known`` if it is current; a folder that cannot be read is empty."""
+    """The content of the folder ``path``: ``known`` if it is current; empty if it is no folder, or no longer there."""
     try:
         status, now = path.stat(), time.time_ns()
         stamp = [status.st_dev, status.st_ino, status.st_mtime_ns, status.st_ctime_ns]
@@ -131,10 +140,13 @@ def _looked_at(path: Path, known: _Folder | None) -> _Folder:
                     continue
                 if os.path.splitext(entry.name)[1].lower() in SUFFIXES:  # noqa: PTH122 - called a million times
                     files.append(entry.name)
-                if entry.is_dir(follow_symlinks=False):
+                if entry.is_dir():
                     folders.append(entry.name)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return _Folder([], [], [])
+    except OSError as error:
+        hint = "Its images would be left out: make it readable, or move it elsewhere."
+        raise DataError(f"The folder {path} cannot be read: {error.strerror}.", hint) from error
     settled = max(stamp[2:]) < now - SETTLED_NS
     return _Folder(stamp if settled else [], sorted(files), sorted(folders))
 
@@ -144,10 +156,11 @@ def _names(found: dict[str, _Folder], folder: str) -> Iterator[str]:
     for entry, is_folder in sorted(
         [(name, False) for name in found[folder].files] + [(name, True) for name in found[folder].folders]
     ):
-        if is_folder:
-            yield from _names(found, _joined(folder, entry))
-        else:
-            yield _joined(folder, entry)
+        name = _joined(folder, entry)
+        if not is_folder:
+            yield name
+        elif name in found:
+            yield from _names(found, name)
 
 
 def _joined(folder: str, name: str) -> str:

@@ -1,5 +1,6 @@
 """Listings of image files: equal to pathlib's, cached, and never used for a folder that has changed."""
 
+import errno
 import json
 import os
 import pickle
@@ -9,6 +10,7 @@ import pytest
 
 from catro_deploy.data import listing
 from catro_deploy.data.listing import SUFFIXES, FilePaths, image_files
+from catro_deploy.errors import DataError
 
 YEAR_NS = 365 * 86400 * 10**9
 
@@ -127,14 +129,34 @@ def test_short_listings_are_not_kept(tree, tmp_path, monkeypatch):
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_class_folder_may_be_a_link_and_no_link_is_followed_below(tree, tmp_path):
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere" / "1.png").touch()
+def test_links_to_folders_are_followed(tree, tmp_path):
+    (tmp_path / "elsewhere" / "deep").mkdir(parents=True)
+    (tmp_path / "elsewhere" / "deep" / "1.png").touch()
     (tree / "linked").symlink_to(tmp_path / "elsewhere")
-    (tree / "a" / "loop").symlink_to(tree)
-    assert [path.name for path in image_files(tree, ("a", "linked"))] == ["x.jpeg", "1.png"]
-    (tmp_path / "elsewhere" / "2.png").touch()
-    assert [path.name for path in image_files(tree, ("a", "linked"))] == ["x.jpeg", "1.png", "2.png"]
+    (tree / "a" / "more").symlink_to(tmp_path / "elsewhere" / "deep")
+    found = ["a/more/1.png", "a/x.jpeg", "linked/deep/1.png"]
+    assert list(image_files(tree, ("a", "linked")).names()) == found
+    (tmp_path / "elsewhere" / "deep" / "2.png").touch()
+    found = ["a/more/1.png", "a/more/2.png", "a/x.jpeg", "linked/deep/1.png", "linked/deep/2.png"]
+    assert list(image_files(tree, ("a", "linked")).names()) == found
+
+
+def test_links_that_lead_in_circles_are_followed_once(tree):
+    before = list(image_files(tree).names())
+    (tree / "a" / "self").symlink_to(tree / "a")
+    (tree / "a" / "up").symlink_to(tree)
+    (tree / "ä" / "b").symlink_to(tree / "b" / "deep")
+    (tree / "b" / "deep" / "a").symlink_to(tree / "ä")
+    assert set(image_files(tree).names()) == {*before, "ä/b/er/0.PNG", "b/deep/a/ü.webp"}
+
+
+def test_a_folder_that_cannot_be_read_is_named(tree, monkeypatch):
+    def refuse(path):
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(DataError, match=r"root/a cannot be read: Permission denied\."):
+        image_files(tree, ("a",))
 
 
 def test_names_that_are_no_utf8_are_kept(tree):
