@@ -115,8 +115,9 @@ def large(number: float) -> str:
 
 
 def change(before: float, after: float) -> str:
-    """From ``before`` to ``after`` in percent of ``before``: ``-50.2%``."""
-    return f"{(after / before - 1) * 100:+.1f}%"
+    """From ``before`` to ``after`` in percent of ``before``: ``-50.2%``; one that is rounded to zero has no sign."""
+    shown = f"{(after / before - 1) * 100:+.1f}%"
+    return "0.0%" if shown in ("+0.0%", "-0.0%") else shown
 
 
 def minus(text: str) -> str:

@@ -20,6 +20,11 @@ def test_points_never_round_to_nothing(number, text):
     assert wording.points(number) == text
 
 
+@pytest.mark.parametrize(("after", "text"), [(498, "-50.2%"), (1100, "+10.0%"), (1000, "0.0%"), (999.9, "0.0%")])
+def test_a_change_that_rounds_to_zero_has_no_sign(after, text):
+    assert wording.change(1000, after) == text
+
+
 def test_only_names_from_right_to_left_are_isolated():
     assert wording.isolated("stop (30)") == "stop (30)"
     assert wording.isolated("עצור") == "\u2068עצור\u2069"
