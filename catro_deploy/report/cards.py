@@ -53,7 +53,7 @@ def _speed(speedup: Speedup, report: Report) -> Card:
     tone, word = ("good", "faster") if low > 1 else ("bad", "SLOWER") if high < 1 else ("", "no significant difference")
     old, new = (ms(latency.p50) for latency in report.latencies or ())
     lines = word, f"95% CI {low_text} to {high_text}", f"p50 {old} → {new} ms"
-    return Card("Speed", f"{middle}×", lines, tone)
+    return Card(f"Speed on {report.target}" if report.devices else "Speed", f"{middle}×", lines, tone)
 
 
 def _unmeasured(report: Report) -> Card:

@@ -50,8 +50,11 @@ class Table:
 
 
 def title(report: Report) -> str:
-    """Network and device: ``cifar_resnet20, pruned for x86-cpu``."""
-    return f"{report.model}, pruned for {report.target}"
+    """Network and targets: ``cifar_resnet20, pruned for x86-cpu``."""
+    *others, last = [one.name for one in report.devices] or [report.target]
+    return (
+        f"{report.model}, pruned for {', '.join(others)} and {last}" if others else f"{report.model}, pruned for {last}"
+    )
 
 
 def spent(report: Report) -> str:

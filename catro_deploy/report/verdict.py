@@ -30,8 +30,7 @@ OUTCOMES = {
 
 def verdict(report: Report) -> str:
     """One sentence that claims no more than the figures of ``report`` support."""
-    speed = _speed(report.speedup) if report.speedup else _not_measured(report)
-    parts = [f"{speed}, {_accuracy(report)}", *_budget(report), *_other_budgets(report)]
+    parts = [f"{_speeds(report)}, {_accuracy(report)}", *_budget(report), *_other_budgets(report)]
     if report.verification and not report.verification.passed:
         parts.append("verification FAILED")
     if reason := invalid_original(report):
@@ -90,6 +89,13 @@ def budget_words(used: BudgetUsed, amount: float | None) -> str:
     if amount is None:
         return "not measured"
     return percent(amount) if used.unit == "flops" else distinguished(amount, used.asked, used.unit)
+
+
+def _speeds(report: Report) -> str:
+    """The speedup, on each of several targets; or that none was measured."""
+    if report.devices:
+        return ", ".join(f"on {one.name} {_speed(one.speedup)}" for one in report.devices)
+    return _speed(report.speedup) if report.speedup else _not_measured(report)
 
 
 def _speed(speedup: Speedup) -> str:

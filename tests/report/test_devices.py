@@ -2,7 +2,10 @@
 
 from dataclasses import replace
 
+from catro_deploy.records import Speedup
+from catro_deploy.report.cards import cards
 from catro_deploy.report.devices import device_figures, devices_table
+from catro_deploy.report.tables import title
 from tests.report.made import make_bench, make_plan, make_report, make_verify
 
 
@@ -20,6 +23,18 @@ def test_each_column_says_where_it_was_measured():
     assert ("Measured on", "this machine", "far, by ssh to far.local") in table.rows
     assert bench.speedup.ci95 == (1.8, 1.88)
     assert ("95% CI", *["0.532x to 0.556x"] * 2) in table.rows
+
+
+def test_title_and_verdict_name_each_of_several_targets():
+    far = replace(measured_on("far"), speedup=Speedup(0.9, (0.85, 0.95)))
+    bench = measured_on("this machine", **{"x86-cpu@far": far})
+    report = make_report(bench=bench, verify=make_verify())
+    assert title(report).endswith(", pruned for x86-cpu and x86-cpu@far")
+    speeds = "on x86-cpu 1.84x faster (95% CI 1.80 to 1.88), on x86-cpu@far SLOWER: 0.90x the original's speed (95% CI "
+    assert report.verdict.startswith(speeds)
+    assert cards(report)[0].name == "Speed on x86-cpu"
+    three = replace(report, devices=(*report.devices, replace(report.devices[0], name="board")))
+    assert title(three).endswith(", pruned for x86-cpu, x86-cpu@far and board")
 
 
 def test_one_target_has_no_table():
