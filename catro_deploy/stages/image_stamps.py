@@ -18,6 +18,10 @@ SEEN: tuple[SplitName, ...] = ("train", "validation")
 """The images that networks are made from; the others are for final figures only."""
 
 
+MOST_SIZED = 100_000
+"""Of a split with more files, sizes are left out: on a network drive, finding them would take minutes."""
+
+
 def image_stamps(settings: Settings, splits: tuple[SplitName, ...]) -> dict[str, str]:
     """A hash for each of ``splits``; none if the images are not in files.
 
@@ -54,8 +58,9 @@ def _stamp(split: "Split") -> str:
 
     files = as_files(split)
     assert files is not None
+    is_sized = len(files.paths) <= MOST_SIZED
     digest = hashlib.blake2b(files.labels.tobytes(), digest_size=16)
     for source in files.paths:
         place = f"{source.shard} {source.offset}" if isinstance(source, PackedImage) else str(source)
-        digest.update(os.fsencode(f"{place} {size_of(source)}\n"))
+        digest.update(os.fsencode(f"{place} {size_of(source) if is_sized else ''}\n"))
     return digest.hexdigest()

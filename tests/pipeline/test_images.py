@@ -5,6 +5,7 @@ from PIL import Image
 
 from catro_deploy.errors import DataError
 from catro_deploy.files import write_text
+from catro_deploy.stages import image_stamps
 from tests.pipeline.driving import ALL, go
 
 
@@ -29,6 +30,20 @@ def test_changed_images_run_again_what_depends_on_them(run, folder):
     write_text(folder / "train" / "dog" / "3.png", "one more")
     assert go(run, **data)[:2] == ["prune", "finetune"]
     assert go(run, **data) == []
+
+
+def test_sizes_of_very_many_files_do_not_count(run, folder, monkeypatch):
+    monkeypatch.setattr(image_stamps, "MOST_SIZED", 5)
+    data = {"data": {"name": "imagefolder", "root": folder}}
+    go(run, **data)
+    write_text(folder / "test" / "cat" / "1.png", "of another size")
+    assert go(run, **data) == ["verify", "report"]
+    monkeypatch.setattr(image_stamps, "MOST_SIZED", 3)
+    go(run, **data)
+    write_text(folder / "test" / "cat" / "1.png", "of one more size")
+    assert go(run, **data) == []
+    (folder / "test" / "cat" / "1.png").rename(folder / "test" / "cat" / "2.png")
+    assert go(run, **data) == ["verify", "report"]
 
 
 def test_skipping_a_corrupt_test_image_only_verifies_again(run, folder):
