@@ -25,7 +25,7 @@ def require_decodable(original: Original, settings: Settings, progress: Progress
     files = _files(original.wanted, data.test, data.validation, *([data.train] if trains else []))
     if settings.data.skip_corrupt or not files:
         return
-    with progress.task("Checking that image files can be decoded", sum(map(len, files))) as task:
+    with progress.task("Trying to decode all images", sum(map(len, files))) as task:
         for paths in files:
             require_intact(paths, settings.data.root, task.advance)
 
@@ -35,7 +35,7 @@ def copies_warning(dataset: Dataset, wanted: Sequence[int], progress: Progress) 
     tests, others = _files(wanted, dataset.test), _files(wanted, dataset.train, dataset.validation)
     if not tests or not others:
         return ""
-    with progress.task("Looking for test images among the others", sum(map(len, others))) as task:
+    with progress.task("Comparing test images", sum(map(len, others))) as task:
         found = find_copies(tests[0], others, task.advance)
     if found.example is None:
         return ""

@@ -34,7 +34,7 @@ def image_stamps(settings: Settings, splits: tuple[SplitName, ...]) -> dict[str,
     if ":" in settings.data.name or settings.data.name == "signs":  # which would have to be made or drawn
         return {}
     # Groups may name the network's classes, and do not change which images there are.
-    data = settings.data.model_copy(update={"root": settings.data.root.absolute(), "groups": {}})
+    data = settings.data.model_copy(update={"groups": {}})
     found = _stamps(data.model_dump_json(), len(settings.model.mean))
     return {split: found[split] for split in splits}
 
@@ -48,11 +48,13 @@ def forget_stamps() -> None:
 def _stamps(data: str, channels: int) -> dict[SplitName, str]:
     from catro_deploy.data import open_dataset  # imports torch
 
-    dataset = open_dataset(DataSettings.model_validate_json(data), (1, 1), channels)
-    return {"train": _stamp(dataset.train), "validation": _stamp(dataset.validation), "test": _stamp(dataset.test)}
+    settings = DataSettings.model_validate_json(data)
+    dataset = open_dataset(settings, (1, 1), channels)
+    splits: dict[SplitName, Split] = {"train": dataset.train, "validation": dataset.validation, "test": dataset.test}
+    return {name: _stamp(split, f"{settings.root}/") for name, split in splits.items()}
 
 
-def _stamp(split: "Split") -> str:
+def _stamp(split: "Split", root: str) -> str:
     from catro_deploy.data.files import as_files
     from catro_deploy.data.sources import PackedImage, size_of
 
@@ -62,5 +64,5 @@ def _stamp(split: "Split") -> str:
     digest = hashlib.blake2b(files.labels.tobytes(), digest_size=16)
     for source in files.paths:
         place = f"{source.shard} {source.offset}" if isinstance(source, PackedImage) else str(source)
-        digest.update(os.fsencode(f"{place} {size_of(source) if is_sized else ''}\n"))
+        digest.update(os.fsencode(f"{place.removeprefix(root)} {size_of(source) if is_sized else ''}\n"))
     return digest.hexdigest()

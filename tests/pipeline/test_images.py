@@ -32,6 +32,13 @@ def test_changed_images_run_again_what_depends_on_them(run, folder):
     assert go(run, **data) == []
 
 
+def test_a_relative_path_names_the_same_images(run, folder, monkeypatch):
+    go(run, data={"name": "imagefolder", "root": folder})
+    for place, root in ((folder.parent, "files"), (folder, ".")):
+        monkeypatch.chdir(place)
+        assert go(run, data={"name": "imagefolder", "root": root}) == []
+
+
 def test_sizes_of_very_many_files_do_not_count(run, folder, monkeypatch):
     monkeypatch.setattr(image_stamps, "MOST_SIZED", 5)
     data = {"data": {"name": "imagefolder", "root": folder}}
