@@ -36,15 +36,15 @@ def test_errors_in_a_log():
 
 @pytest.mark.slow
 def test_it_times_what_is_timed_here_and_reports_nothing(tmp_path, monkeypatch):
-    """Both are medians of many inferences; on a machine that is busy they may differ more than on a quiet one."""
+    """A busy machine may slow one more than the other. Wrong units would differ by 1,000, the two networks by 10."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     (tmp_path / "home").mkdir()
     size = {"layers": 12, "channels": 32, "size": 32}
     job = replace(job_for(tmp_path, original=size, pruned=size | {"layers": 2}, runtime="openvino"), complete=True)
     result = run(job, workspace(tmp_path), lambda _: None)
     assert result.benchmark_app.version == result.facts.runtime.removeprefix("openvino ")
-    assert 0.5 < result.benchmark_app.original_us / result.original.p50_us < 2
-    assert 0.5 < result.benchmark_app.pruned_us / result.pruned.p50_us < 2
+    assert 0.2 < result.benchmark_app.original_us / result.original.p50_us < 5
+    assert 0.2 < result.benchmark_app.pruned_us / result.pruned.p50_us < 5
     assert not list((tmp_path / "home").iterdir())
 
 
