@@ -63,10 +63,9 @@ def require_intact(paths: Sequence[ImageSource], root: Path, advance: Callable[[
     """
     faults: dict[ImageSource, DataError] = {}
     for place in np.flatnonzero(~_decodable(paths, root, advance)).tolist():
+        # Again: the cache has no reason, and may hold a passing fault of the disk.
         try:
-            decode(
-                paths[place], _Smallest()
-            )  # again: the cache has no reason, and may hold a passing fault of the disk
+            decode(paths[place], _Smallest())
         except DataError as error:
             faults[paths[place]] = error
     if faults:
