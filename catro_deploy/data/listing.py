@@ -29,7 +29,7 @@ MISNAMED = {"training": "train", "valid": "val", "validation": "val", "testing":
 KEPT_FROM = 10_000
 """Listings of fewer files are not cached: they are fast."""
 
-VERSION = 1
+VERSION = 2
 SETTLED_NS = 2 * 10**9
 """Folders changed this recently are not cached: they may change again within one tick of the file system's clock."""
 

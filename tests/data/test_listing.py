@@ -96,7 +96,7 @@ def test_a_folder_that_may_still_change_within_a_tick_of_the_clock_is_not_truste
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{", b"[]", b'{"version": 0, "folders": {}}', b'{"version": 1}', b"\xff", b"[" * 100_000]
+    "content", [b"", b"{", b"[]", b'{"version": 0, "folders": {}}', b'{"version": 2}', b"\xff", b"[" * 100_000]
 )
 def test_a_damaged_listing_is_rebuilt(tree, tmp_path, content):
     image_files(tree)
