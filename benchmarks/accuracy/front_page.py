@@ -60,6 +60,11 @@ larger networks take up to an hour per row. `--all` runs the others, too.
 FEWEST = 3
 SIDES = ("above", "level", "below", "faster")
 WORDS = {"none": "without training", "3 epochs": "after 3 epochs", "10 epochs": "after 10 epochs"}
+# What a reader must know of the trainings of a task.
+TRAINING_NOTES = {
+    "efficientnet_lite0-photographs": "The five classes have 1,350 training images, so an epoch has few steps. "
+    "Guessing gets 20% right.",
+}
 QUANTISED = {"resnet20-gtsrb": "gtsrb-resnet20"}
 
 
@@ -103,6 +108,8 @@ def _section(results: Results, task: str, training: str) -> Iterator[str]:
     if original:
         images = next(row["test_images"] for row in mine if "unmet" not in row)
         yield f"Original: {_ends(original.accuracy, 2, '%')} of {images:,} test images.\n"
+    if training != "none" and task in TRAINING_NOTES:
+        yield f"{TRAINING_NOTES[task]}\n"
     yield _table(mine, points, training) + "\n"
     if original:
         yield _verdicts(points, original, training) + "\n"
