@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from catro_deploy.data.sources import ImageSource
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["UNKNOWN", "Dataset", "MemorySplit", "Part", "Split", "Subset", "is_unlabelled"]
 
@@ -23,7 +25,7 @@ class Split(Protocol):
     def labels(self) -> NDArray[np.int64]:
         """Class indices, shape (N,); all UNKNOWN in a dataset without labels."""
 
-    def images(self, indices: Sequence[int] | NDArray[np.int64]) -> torch.Tensor:
+    def images(self, indices: Sequence[int] | NDArray[np.int64]) -> "torch.Tensor":
         """The images at ``indices``: uint8, shape (n, channels, height, width), in their order.
 
         Raises:
@@ -57,11 +59,13 @@ class Dataset:
 class MemorySplit:
     """A split whose images are all in memory: uint8, shape (N, channels, height, width)."""
 
-    pixels: torch.Tensor
+    pixels: "torch.Tensor"
     labels: NDArray[np.int64]
 
-    def images(self, indices: Sequence[int] | NDArray[np.int64]) -> torch.Tensor:
+    def images(self, indices: Sequence[int] | NDArray[np.int64]) -> "torch.Tensor":
         """The images at ``indices``."""
+        import torch
+
         return self.pixels[torch.as_tensor(np.asarray(indices), dtype=torch.long)]
 
 
@@ -75,7 +79,7 @@ class Part:
         """The part that holds only the images at ``indices`` of this one, with their labels."""
         return Part(self.whole, self.indices[indices], self.labels[indices])
 
-    def images(self, indices: Sequence[int] | NDArray[np.int64]) -> torch.Tensor:
+    def images(self, indices: Sequence[int] | NDArray[np.int64]) -> "torch.Tensor":
         """The images at ``indices`` of the part."""
         return self.whole.images(self.indices[np.asarray(indices, dtype=np.int64)])
 

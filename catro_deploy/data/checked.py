@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from catro_deploy.data.base import Dataset, MemorySplit, Split, is_unlabelled
@@ -12,6 +12,9 @@ from catro_deploy.data.files import as_files
 from catro_deploy.errors import DataError
 from catro_deploy.factories import load_factory, users_code
 from catro_deploy.settings import DataSettings
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["open_factory"]
 
@@ -54,7 +57,7 @@ class _Checked:
         self.labels = labels
         self._name, self._split, self._shape = name, split, shape
 
-    def images(self, indices: Sequence[int] | NDArray[np.int64]) -> torch.Tensor:
+    def images(self, indices: Sequence[int] | NDArray[np.int64]) -> "torch.Tensor":
         """The images at ``indices``.
 
         Raises:
@@ -108,6 +111,8 @@ def _images_fault(part: str, split: Split, shape: tuple[int, ...]) -> str:
 
 
 def _pixels_fault(images: object, expected: tuple[int, ...]) -> str:
+    import torch
+
     if not isinstance(images, torch.Tensor):
         return f"a {type(images).__name__}, not a torch.Tensor"
     if images.dtype != torch.uint8 or tuple(images.shape) != expected:

@@ -13,7 +13,6 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from torch.utils.data import get_worker_info
 
 from catro_deploy.data.sources import ImageSource, opened
 from catro_deploy.errors import DataError
@@ -96,10 +95,17 @@ def draft(file: Image.Image, size: tuple[float, float]) -> tuple[float, float]:
     return width / file.size[0], height / file.size[1]
 
 
+def _is_worker() -> bool:
+    """Whether this process decodes for a DataLoader of PyTorch."""
+    from torch.utils.data import get_worker_info
+
+    return get_worker_info() is not None
+
+
 def in_threads(function: Callable[[_In], _Out], items: Sequence[_In]) -> Iterator[_Out]:
     """Yield ``function`` of each of ``items``, in order; in several threads, except in a worker process."""
     threads = min(MAX_THREADS, len(os.sched_getaffinity(0)))
-    if len(items) < POOLED_IMAGES or threads == 1 or get_worker_info() is not None:
+    if len(items) < POOLED_IMAGES or threads == 1 or _is_worker():
         yield from map(function, items)
         return
     with ThreadPoolExecutor(threads) as pool:

@@ -1,10 +1,9 @@
 """Images in files: decoded on access, resized and converted, kept in memory if they fit."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from catro_deploy.data.base import Part, Split
@@ -12,6 +11,9 @@ from catro_deploy.data.decoding import Framing, decode, in_threads
 from catro_deploy.data.form import ImageForm
 from catro_deploy.data.listing import taken
 from catro_deploy.data.sources import ImageSource
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["REMEMBERED_BYTES", "FileSplit", "LabelledFiles", "as_files", "file_splits"]
 
@@ -41,12 +43,14 @@ class FileSplit:
         self.remembered, self.workers = remember, workers
         self._forget()
 
-    def images(self, indices: Sequence[int] | NDArray[np.int64]) -> torch.Tensor:
+    def images(self, indices: Sequence[int] | NDArray[np.int64]) -> "torch.Tensor":
         """The images at ``indices``: uint8, shape (n, channels, height, width).
 
         Raises:
             DataError: a file is missing or is not a complete image; the message names it.
         """
+        import torch
+
         wanted = np.asarray(indices, dtype=np.int64)
         if self._memory is None:
             return torch.from_numpy(self._decode(wanted))
@@ -56,12 +60,14 @@ class FileSplit:
             self._decoded[missing] = True
         return torch.from_numpy(self._memory[wanted])
 
-    def framed(self, indices: NDArray[np.int64], framings: Sequence[Framing]) -> torch.Tensor:
+    def framed(self, indices: NDArray[np.int64], framings: Sequence[Framing]) -> "torch.Tensor":
         """The images at ``indices``, each with its framing, at the form's size: uint8, decoded from their files.
 
         Raises:
             DataError: see ``images``.
         """
+        import torch
+
         return torch.from_numpy(self._decode(indices, framings))
 
     def at(self, indices: NDArray[np.int64], labels: NDArray[np.int64]) -> "FileSplit":

@@ -5,9 +5,9 @@ import dataclasses
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from catro_deploy.data.base import Dataset, Split
@@ -15,6 +15,9 @@ from catro_deploy.data.files import FileSplit
 from catro_deploy.errors import DataError
 from catro_deploy.suggestions import did_you_mean
 from catro_deploy.toml import toml_value
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["relabelled"]
 
@@ -29,7 +32,7 @@ class _Relabelled:
         self.labels = labels
         self._split = split
 
-    def images(self, indices: Sequence[int] | NDArray[np.int64]) -> torch.Tensor:
+    def images(self, indices: Sequence[int] | NDArray[np.int64]) -> "torch.Tensor":
         """The images at ``indices``."""
         return self._split.images(indices)
 

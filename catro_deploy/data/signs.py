@@ -9,10 +9,9 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -23,6 +22,9 @@ from catro_deploy.data.signs_scene import photograph
 from catro_deploy.errors import StorageError
 from catro_deploy.files import replacing, require_regular
 from catro_deploy.settings import DataSettings
+
+if TYPE_CHECKING:
+    import torch
 
 __all__ = ["IMAGES_PER_CLASS", "draw_split", "open_signs"]
 
@@ -63,7 +65,9 @@ def _labels(count: int) -> NDArray[np.int64]:
     return np.arange(count, dtype=np.int64) % len(CLASSES)
 
 
-def _tensor(images: Pixels, channels: int) -> torch.Tensor:
+def _tensor(images: Pixels, channels: int) -> "torch.Tensor":
+    import torch
+
     if channels == 1:
         images = np.stack([np.asarray(Image.fromarray(image).convert("L")) for image in images])[..., None]
     return torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2)))

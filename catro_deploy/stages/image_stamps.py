@@ -46,7 +46,7 @@ def forget_stamps() -> None:
 
 @cache
 def _stamps(data: str, channels: int) -> dict[SplitName, str]:
-    from catro_deploy.data import open_dataset  # imports torch
+    from catro_deploy.data import open_dataset
 
     settings = DataSettings.model_validate_json(data)
     dataset = open_dataset(settings, (1, 1), channels)

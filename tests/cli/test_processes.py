@@ -123,7 +123,7 @@ def test_help_imports_nothing_heavy(command, heavy):
     assert "Usage" in done.stdout
 
 
-@pytest.mark.parametrize("module", ["runs", "settings", "files", "progress", "pipeline", "toml"])
+@pytest.mark.parametrize("module", ["runs", "settings", "files", "progress", "pipeline", "toml", "data"])
 def test_foundations_do_not_import_torch(module):
     program = f"import sys, catro_deploy.{module}; assert not {{'torch', 'onnx'}} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True)
