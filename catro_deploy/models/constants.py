@@ -10,7 +10,7 @@ import torch
 from safetensors import safe_open
 from torch import nn
 
-__all__ = ["PREFIX", "constants_of", "restore_constants_"]
+__all__ = ["PREFIX", "constants_of", "differing_constants", "restore_constants_"]
 
 PREFIX = "catro_deploy.constant."
 """Precedes their names in a safetensors file."""
@@ -24,6 +24,13 @@ def constants_of(model: nn.Module) -> dict[str, torch.Tensor]:
             if value.layout == torch.strided and not (value.is_quantized or value.is_meta or value.is_complex()):
                 found[f"{PREFIX}{name}.{key}" if name else f"{PREFIX}{key}"] = value
     return found
+
+
+def differing_constants(model: nn.Module, again: nn.Module) -> list[str]:
+    """The names of those that differ between ``model`` and the same network, built ``again``: random numbers."""
+    mine, theirs = constants_of(model), constants_of(again)
+    differing = [name for name in mine if name not in theirs or not torch.equal(mine[name], theirs[name])]
+    return [name.removeprefix(PREFIX) for name in differing]
 
 
 def restore_constants_(model: nn.Module, path: Path) -> None:

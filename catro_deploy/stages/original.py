@@ -5,15 +5,17 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 
 from catro_deploy.data import resolve_classes, with_class_names
 from catro_deploy.data.base import Dataset
-from catro_deploy.errors import CheckpointError, DataError
+from catro_deploy.errors import CheckpointError, DataError, ModelError
 from catro_deploy.graph.coupling.trace import find_head, require_modules
 from catro_deploy.graph.onnx.export import require_classes_for
 from catro_deploy.models import build_model
 from catro_deploy.models.checkpoint import load_checkpoint, training_record
 from catro_deploy.models.classes import checkpoint_classes, count_logits
+from catro_deploy.models.constants import constants_of, differing_constants
 from catro_deploy.models.imagenet import IMAGENET_CLASSES
 from catro_deploy.models.logits import logits_of
 from catro_deploy.models.plain import write_out_weights_
@@ -64,6 +66,8 @@ def open_original(settings: Settings) -> Original:
         with suppress(CheckpointError):  # the error from loading lists the tensors
             _require_matching_logits(settings, dataset, count_logits(chosen.name, chosen.checkpoint))
         raise
+    images = torch.randn((2, *input_shape), generator=torch.Generator().manual_seed(0))
+    _require_constants(settings, model, len(dataset.classes), images)
     write_out_weights_(model)
     whole = Original(
         model=model.eval(),
@@ -76,13 +80,34 @@ def open_original(settings: Settings) -> Original:
         std=chosen.std,
         dataset=dataset,
     )
-    images = torch.randn((2, *input_shape), generator=torch.Generator().manual_seed(0))
     # A factory may ignore the number of classes.
     _require_matching_logits(settings, dataset, logits_of(whole.model, images).shape[1])
     at_input_size(whole, settings.prune.input_size)  # an impossible size is reported before anything is computed
     if settings.finetune.epochs:
         require_trainable(whole.model, input_shape)
     return with_classes(whole, wanted, images)
+
+
+def _require_constants(settings: Settings, model: nn.Module, classes: int, images: torch.Tensor) -> None:
+    """Check that the logits of ``model`` do not depend on random numbers that its checkpoint lacks.
+
+    ``model`` is built for ``classes`` and loaded.
+
+    Raises:
+        ModelError: it does.
+    """
+    if not constants_of(model):
+        return
+    chosen = settings.model
+    again = build_model(chosen.name, classes)
+    load_checkpoint(again, chosen.checkpoint)
+    names = differing_constants(model, again)
+    if names and not torch.equal(logits_of(model, images), logits_of(again, images)):
+        raise ModelError(
+            f"{chosen.name} draws random numbers for {', '.join(names)}, and {chosen.checkpoint} does not have those "
+            "that it was trained with.",
+            "Make them persistent buffers and save the checkpoint again, or draw them with a fixed seed.",
+        )
 
 
 def _require_recorded_order(settings: Settings, dataset: Dataset, recorded: Sequence[str]) -> None:

@@ -3,15 +3,17 @@
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
-from catro_deploy.errors import CatroError, DataError
+from catro_deploy.errors import CatroError, DataError, ModelError
 from catro_deploy.models import build_model
 from catro_deploy.models.checkpoint import RECORD_KEY, save_weights
 from catro_deploy.records.files import record_text
 from catro_deploy.settings import load_settings
 from catro_deploy.stages.original import open_original
 from tests.report.made import make_trained
-from tests.tiny import CLASSES
+from tests.tiny import CLASSES, TinyNet
 
 MODEL = "tests.tiny:network"
 FIRST, SECOND, *OTHERS = CLASSES
@@ -71,3 +73,44 @@ def test_a_wanted_class_without_test_images_is_refused_before_pruning(tiny):
         open_original(load_settings(Path("catro.toml"), flags))
     others = load_settings(Path("catro.toml"), flags | {"prune": {"classes": [FIRST, *OTHERS]}})
     assert open_original(others).wanted == (0, 2)
+
+
+class Projected(TinyNet):
+    """Its logits depend on random numbers that are not in the state dict."""
+
+    def __init__(self, classes):
+        super().__init__(classes)
+        self.register_buffer("gain", torch.rand(12, 1, 1) + 0.5, persistent=False)
+
+    def forward(self, x):
+        return super().forward(x * self.gain.mean())
+
+
+class Unread(Projected):
+    """Its logits do not depend on them."""
+
+    def forward(self, x):
+        return TinyNet.forward(self, x)
+
+
+def seeded(classes):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return Projected(classes)
+
+
+@pytest.mark.parametrize(
+    ("network", "whole", "accepted"),
+    [("Projected", False, False), ("Projected", True, True), ("seeded", False, True), ("Unread", False, True)],
+)
+def test_random_numbers_that_the_checkpoint_lacks_are_refused(tiny, network, whole, accepted):
+    model = Projected(len(CLASSES))
+    save_weights(model, Path("all.safetensors"))
+    save_file(model.state_dict(), "state.safetensors")
+    chosen = {"name": f"{__name__}:{network}", "checkpoint": "all.safetensors" if whole else "state.safetensors"}
+    settings = load_settings(Path("catro.toml"), {"model": chosen})
+    if accepted:
+        assert torch.equal(open_original(settings).model.gain, model.gain) is whole
+        return
+    with pytest.raises(ModelError, match=r"draws random numbers for gain, and state\.safetensors does not have"):
+        open_original(settings)
