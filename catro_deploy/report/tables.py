@@ -52,9 +52,8 @@ class Table:
 def title(report: Report) -> str:
     """Network and targets: ``cifar_resnet20, pruned for x86-cpu``."""
     *others, last = [one.name for one in report.devices] or [report.target]
-    return (
-        f"{report.model}, pruned for {', '.join(others)} and {last}" if others else f"{report.model}, pruned for {last}"
-    )
+    targets = f"{', '.join(others)} and {last}" if others else last
+    return f"{report.model}, pruned for {targets}"
 
 
 def spent(report: Report) -> str:
