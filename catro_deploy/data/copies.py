@@ -52,7 +52,7 @@ def find_copies(
 
 def _content(source: ImageSource) -> bytes | None:
     """A digest of the content; None if it cannot be read."""
-    if size_of(source) is None:
+    if size_of(source) is None:  # a pipe would wait for a writer
         return None
     try:
         content = source.read() if isinstance(source, PackedImage) else source.read_bytes()

@@ -16,8 +16,6 @@ SplitName = Literal["train", "validation", "test"]
 
 SEEN: tuple[SplitName, ...] = ("train", "validation")
 """The images that networks are made from; the others are for final figures only."""
-
-
 MOST_SIZED = 100_000
 """Of a split with more files, sizes are left out: on a network drive, finding them would take minutes."""
 

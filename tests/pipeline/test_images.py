@@ -43,7 +43,7 @@ def test_a_relative_path_names_the_same_images(run, folder, monkeypatch):
 
 
 def test_sizes_of_very_many_files_do_not_count(run, folder, monkeypatch):
-    monkeypatch.setattr(image_stamps, "MOST_SIZED", 5)
+    monkeypatch.setattr(image_stamps, "MOST_SIZED", 5)  # test/ has 4 files
     data = {"data": {"name": "imagefolder", "root": folder}}
     go(run, **data)
     write_text(folder / "test" / "cat" / "1.png", "of another size")
